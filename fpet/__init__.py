@@ -1,0 +1,1 @@
+"""Parameter-efficient tuning of frozen Vision Transformers with token reduction (FPET, CVPR 2025)."""

@@ -1,0 +1,25 @@
+"""Parameter-efficient tuning methods, one file each."""
+
+from collections.abc import Mapping
+
+from fpet.adapters.adaptformer import AdaptFormer
+from fpet.adapters.base import Adapter
+from fpet.adapters.lora import LoRA
+from fpet.adapters.none import LinearProbe
+from fpet.registry import build
+from fpet.tokens import Geometry
+
+ADAPTERS: dict[str, type[Adapter]] = {
+    "none": LinearProbe,
+    "lora": LoRA,
+    "adaptformer": AdaptFormer,
+}
+
+
+def build_adapter(kind: str, geometry: Geometry, arguments: Mapping[str, object]) -> Adapter:
+    """A freshly initialised adapter for a backbone of this geometry.
+
+    Raises:
+        UnsupportedError: for an unknown kind or argument, or a value that does not fit.
+    """
+    return build(ADAPTERS, kind, geometry, arguments=arguments)

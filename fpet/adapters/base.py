@@ -1,0 +1,68 @@
+"""The sites of a block at which a parameter-efficient tuning method may act; by default none of them does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from torch import Tensor, nn
+
+from fpet.tokens import Geometry
+
+
+class BlockAdapter(nn.Module):
+    """One block's share of a method. A method overrides the sites that its formula touches.
+
+    The linear sites get the frozen layer and its input, so that a method may change the input, the weight or the
+    output. All tensors are [B, N, C] unless said otherwise.
+    """
+
+    def enter(self, x: Tensor) -> Tensor:
+        """The residual stream as the block receives it."""
+        return x
+
+    def qkv(self, layer: nn.Module, h: Tensor) -> Tensor:
+        """Queries, keys and values [B, N, 3C] of the normalised tokens h."""
+        return cast(Tensor, layer(h))
+
+    def proj(self, layer: nn.Module, h: Tensor) -> Tensor:
+        """Output projection of the attention."""
+        return cast(Tensor, layer(h))
+
+    def fc1(self, layer: nn.Module, h: Tensor) -> Tensor:
+        """First layer of the MLP: the normalised tokens h -> [B, N, mlp_dim]."""
+        return cast(Tensor, layer(h))
+
+    def fc2(self, layer: nn.Module, h: Tensor) -> Tensor:
+        """Second layer of the MLP: [B, N, mlp_dim] -> [B, N, C]."""
+        return cast(Tensor, layer(h))
+
+    def attn_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
+        """What the attention adds to the residual stream x; h = norm1(x)."""
+        return branch
+
+    def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
+        """What the MLP adds to the residual stream x; h = norm2(x)."""
+        return branch
+
+
+class Adapter(nn.Module):
+    """One method's modules for a whole network: one `BlockAdapter` a block, and the two sites outside the blocks."""
+
+    def __init__(self, blocks: Iterable[BlockAdapter], num_prompts: int = 0) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.num_prompts = num_prompts
+
+    def patch_embed(self, layer: nn.Module, images: Tensor) -> Tensor:
+        """Images [B, 3, H, W] -> patch tokens [B, P, C]."""
+        return cast(Tensor, layer(images))
+
+    def norm(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """The final norm [B, N, C] -> [B, N, C]."""
+        return cast(Tensor, layer(x))
+
+
+def identity_blocks(geometry: Geometry) -> list[BlockAdapter]:
+    """One block adapter a block, none of which does anything."""
+    return [BlockAdapter() for _ in range(geometry.depth)]

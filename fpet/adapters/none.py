@@ -1,0 +1,11 @@
+"""Linear probe: nothing but the head is trained."""
+
+from fpet.adapters.base import Adapter, identity_blocks
+from fpet.tokens import Geometry
+
+
+class LinearProbe(Adapter):
+    """No adapter at all. Parameters: 0 (the head is counted apart)."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        super().__init__(identity_blocks(geometry))

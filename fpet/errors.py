@@ -1,0 +1,33 @@
+"""Errors that fpet raises for bad input.
+
+FpetError
+├── BackboneError      a backbone file or model that cannot be used
+├── TaskError          a task file that cannot be read, written, or does not fit
+├── UnsupportedError   a valid request for something that is not covered
+├── DataError          a data set that is missing, damaged or inconsistent
+└── ImageError         a picture that cannot be decoded
+"""
+
+
+class FpetError(Exception):
+    """Base of every error caused by input; the message is one sentence that names what is wrong."""
+
+
+class BackboneError(FpetError):
+    """A backbone file or model cannot be used."""
+
+
+class TaskError(FpetError):
+    """A task file cannot be read or written, or does not fit the backbone."""
+
+
+class UnsupportedError(FpetError):
+    """The request is well formed but outside what the project covers."""
+
+
+class DataError(FpetError):
+    """A data set is missing, damaged or inconsistent."""
+
+
+class ImageError(FpetError):
+    """A picture cannot be decoded."""

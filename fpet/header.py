@@ -1,0 +1,129 @@
+"""The description in a task file: which backbone, adapter, reducer, labels and preprocessing belong together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import typing
+from dataclasses import dataclass, field
+from typing import Any
+
+from fpet.preprocess import Preprocessing
+
+FORMAT = 1
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class BackboneRef:
+    """The backbone that a task was trained on: timm name and arguments, and the fingerprint of its weights."""
+
+    architecture: str
+    arguments: dict[str, Any]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """An adapter or reducer by kind and arguments."""
+
+    kind: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """The linear classifier: bits a weight (1, 2, 4, 8 or 32), and whether it has a bias."""
+
+    bits: int = 32
+    bias: bool = True
+
+
+@dataclass(frozen=True)
+class TaskHeader:
+    """All of a task but its tensors.
+
+    name: 1 to 64 of a-z, 0-9, dot, underscore, hyphen, first and last a letter or digit; labels: one a class, in the
+    order of the logits; provenance: free (data, recipe, seed, accuracies).
+
+    Raises:
+        ValueError: for a name or label list that breaks these rules.
+    """
+
+    name: str
+    backbone: BackboneRef
+    adapter: Method
+    reducer: Method
+    labels: tuple[str, ...]
+    preprocessing: Preprocessing
+    head: HeadSpec = HeadSpec()
+    provenance: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"format {self.format} is not the known format {FORMAT}")
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"name {self.name!r} is not 1 to 64 of a-z, 0-9, '.', '_', '-'")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels holds a label twice")
+        if not self.labels:
+            raise ValueError("labels is empty")
+
+    def to_json(self) -> str:
+        """The header as it is stored."""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskHeader:
+        """Reads a header strictly.
+
+        Raises:
+            ValueError: naming the field that is missing, unknown or of the wrong type.
+        """
+        header = _parse(cls, json.loads(text, parse_constant=_refuse_constant), "header")
+        assert isinstance(header, cls)
+        return header
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _parse(expected: Any, value: Any, where: str) -> Any:
+    """`value` as an instance of the type `expected`: a dataclass, tuple, dict or scalar."""
+    if dataclasses.is_dataclass(expected):
+        return _parse_fields(expected, value, where)
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{where} is not a list")
+        if arguments[-1] is not Ellipsis and len(value) != len(arguments):
+            raise ValueError(f"{where} has {len(value)} values instead of {len(arguments)}")
+        return tuple(_parse(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    scalar = origin or expected
+    if scalar is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, scalar) or (isinstance(value, bool) and scalar is not bool):
+        raise ValueError(f"{where} is not of type {scalar.__name__}")
+    if scalar is float and not math.isfinite(value):
+        raise ValueError(f"{where} is not finite")
+    return value
+
+
+def _parse_fields(expected: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is not an object")
+    hints = typing.get_type_hints(expected)
+    fields = {item.name: item for item in dataclasses.fields(expected)}
+    for name in value:
+        if name not in fields:
+            raise ValueError(f"{where} has an unknown field {name!r}")
+    for name, item in fields.items():
+        required = item.default is item.default_factory is dataclasses.MISSING
+        if required and name not in value:
+            raise ValueError(f"{where} lacks the field {name!r}")
+    parsed = {name: _parse(hints[name], item, f"{where}.{name}") for name, item in value.items()}
+    return expected(**parsed)

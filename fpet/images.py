@@ -1,0 +1,53 @@
+"""From any still picture that Pillow opens to RGB pixels, in one way for training and serving."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from fpet.errors import ImageError
+
+_BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, ZeroDivisionError, IndexError, KeyError)
+
+
+def to_rgb(image: Image.Image) -> Tensor:
+    """A decoded picture as uint8 [3, H, W], values 0 to 255, turned as its EXIF orientation says.
+
+    Grey levels are repeated, 16-bit values are scaled to 8 bits, CMYK and palettes are converted, and transparent
+    pixels lie on white.
+
+    Raises:
+        ImageError: if the data is truncated or damaged, or the mode has no defined range (32-bit float).
+    """
+    try:
+        image.load()
+    except _BROKEN as error:
+        raise ImageError(f"the image is damaged or truncated: {error}") from error
+    image = _upright(image)
+    if image.mode == "F":
+        raise ImageError("the image holds 32-bit floating values, whose range is not defined")
+    if image.mode.startswith("I"):
+        image = _to_eight_bits(image)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    pixels = np.array(image.convert("RGB"))
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except _BROKEN:
+        # The pixels are whole; only the note on how to hold them is not.
+        return image
+
+
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    values = np.asarray(image).astype(np.int64).clip(0, 65535)
+    return Image.fromarray(((values + 128) // 257).astype(np.uint8))

@@ -1,0 +1,88 @@
+"""Linear maps of adapters, reducers and heads: optionally quantised, optionally one weight per image."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fpet.errors import UnsupportedError
+from fpet.quantize import BITS, CodeBook, Packed, codebook, fake_quantize, pack, unpack
+
+FULL_PRECISION = 32
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b for one task or for a batch in which each image has its own task.
+
+    x: [B, N, in] or [B, in]. weight: [out, in], or [B, out, in] for a weight per image; bias: [out] or [B, out].
+    """
+    if weight.ndim == 2:
+        return F.linear(x, weight, bias)
+    if x.ndim == 2:
+        return linear(x[:, None], weight, bias)[:, 0]
+    y = torch.bmm(x, weight.mT)
+    return y if bias is None else y + bias[:, None]
+
+
+class LowBitLinear(nn.Module):
+    """A linear map whose weight is used as it is (bits = 32) or rounded to a code book of 1, 2, 4 or 8 bits.
+
+    weight: [out, in]. While training a quantised layer it is the latent matrix, rounded in every forward; after
+    `load_packed` it is the rounded matrix itself, so that inference pays nothing. Starts as U(+-1/sqrt(in)).
+
+    Raises:
+        UnsupportedError: for any other number of bits, or a width below one.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bits: int = FULL_PRECISION, bias: bool = False) -> None:
+        super().__init__()
+        if bits not in (*BITS, FULL_PRECISION):
+            raise UnsupportedError(f"bits = {bits}: weights have 1, 2, 4, 8 or 32 bits")
+        if min(in_features, out_features) < 1:
+            raise UnsupportedError(f"a linear map from {in_features} to {out_features} features is empty")
+        self.bits = bits
+        self.latent = bits != FULL_PRECISION
+        bound = 1 / math.sqrt(in_features)
+        self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
+        book = codebook(bits) if self.latent else CodeBook(torch.empty(0), torch.empty(0))
+        self.codes: Tensor
+        self.thresholds: Tensor
+        self.register_buffer("codes", book.codes, persistent=False)
+        self.register_buffer("thresholds", book.thresholds, persistent=False)
+
+    def start_at_zero(self) -> None:
+        """Initialises the last map of a residual branch: zeros, or close to it where zero has no direction.
+
+        A quantised matrix needs a spread to be standardised: truncated normal, std 1e-3, cut at +-2e-3.
+        """
+        if self.latent:
+            nn.init.trunc_normal_(self.weight, std=1e-3, a=-2e-3, b=2e-3)
+        else:
+            nn.init.zeros_(self.weight)
+
+    def effective_weight(self) -> Tensor:
+        """The matrix [out, in] that multiplies the input."""
+        if not self.latent:
+            return self.weight
+        return fake_quantize(self.weight, CodeBook(self.codes, self.thresholds))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, N, in] -> [B, N, out]."""
+        return linear(x, self.effective_weight(), self.bias)
+
+    def packed(self) -> Packed:
+        """The quantised weight for storage; only a latent weight can be packed without a second rounding."""
+        if not self.latent:
+            raise UnsupportedError("a dequantised weight cannot be packed again: save the task that it came from")
+        return pack(self.weight, self.bits)
+
+    def load_packed(self, packed: Packed) -> None:
+        """Replaces the weight by the stored one, dequantised once."""
+        rows, columns = self.weight.shape
+        with torch.no_grad():
+            self.weight.copy_(unpack(packed, (rows, columns), self.bits))
+        self.latent = False

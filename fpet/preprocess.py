@@ -1,0 +1,50 @@
+"""From decoded pixels to model input; a task carries its own preprocessing, so that serving sees what training saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fpet.errors import UnsupportedError
+
+INTERPOLATIONS = ("bicubic", "bilinear")
+Triple = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Resizing, ignoring the aspect ratio, and normalisation.
+
+    size: (height, width) in pixels; mean, std: per channel, of pixel values in [0, 1]; interpolation: antialiased.
+
+    Raises:
+        UnsupportedError: for a size below one pixel, a std that is not positive, or an unknown interpolation.
+    """
+
+    size: tuple[int, int]
+    mean: Triple = (0.5, 0.5, 0.5)
+    std: Triple = (0.5, 0.5, 0.5)
+    interpolation: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        if min(self.size) < 1:
+            raise UnsupportedError(f"size = {self.size}: an image has at least one pixel")
+        if min(self.std) <= 0:
+            raise UnsupportedError(f"std = {self.std}: the values must be positive")
+        if self.interpolation not in INTERPOLATIONS:
+            raise UnsupportedError(f"interpolation = {self.interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
+
+    def resize(self, image: Tensor) -> Tensor:
+        """uint8 [3, h, w] -> uint8 [3, H, W], on the CPU."""
+        if tuple(image.shape[-2:]) == self.size:
+            return image
+        return F.interpolate(image[None], self.size, mode=self.interpolation, antialias=True)[0]
+
+    def normalize(self, images: Tensor, dtype: torch.dtype) -> Tensor:
+        """uint8 [B, 3, H, W], values 0 to 255 -> `dtype` [B, 3, H, W] with mean 0 and deviation 1 as configured."""
+        mean = torch.tensor(self.mean, device=images.device).view(3, 1, 1)
+        std = torch.tensor(self.std, device=images.device).view(3, 1, 1)
+        return ((images.float() / 255 - mean) / std).to(dtype)

@@ -1,0 +1,23 @@
+"""Token reductions, one file each."""
+
+from collections.abc import Mapping
+
+from fpet.reducers.base import Reducer
+from fpet.reducers.bdm import BDM
+from fpet.reducers.none import NoReduction
+from fpet.registry import build
+from fpet.tokens import Geometry, Layout
+
+REDUCERS: dict[str, type[Reducer]] = {
+    "none": NoReduction,
+    "bdm": BDM,
+}
+
+
+def build_reducer(kind: str, geometry: Geometry, layout: Layout, arguments: Mapping[str, object]) -> Reducer:
+    """A freshly initialised reducer for token sequences that start in this layout.
+
+    Raises:
+        UnsupportedError: for an unknown kind or argument, or a value that does not fit.
+    """
+    return build(REDUCERS, kind, geometry, layout, arguments=arguments)

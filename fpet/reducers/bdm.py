@@ -1,0 +1,82 @@
+"""Bipartite differentiable matching with key refinement (FPET, section 3): half of the patches merge at one block."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fpet.errors import UnsupportedError
+from fpet.linear import LowBitLinear, linear
+from fpet.reducers.base import BlockReducer, Reducer
+from fpet.reducers.matching import assign, cosine_scores, merge
+from fpet.tokens import Geometry, Layout, Tokens
+
+
+class KeyRefinement(nn.Module):
+    """K' = sg(K) + U drop(relu(D sg(K))), [B, N, D] -> [B, N, D] in float32; sg stops the gradient.
+
+    D: [dim, head_dim], U: [head_dim, dim], no bias, quantised. It learns where to merge without disturbing the keys.
+    """
+
+    def __init__(self, head_dim: int, dim: int, bits: int, dropout: float) -> None:
+        super().__init__()
+        self.down = LowBitLinear(head_dim, dim, bits)
+        self.dropout = nn.Dropout(dropout)
+        self.up = LowBitLinear(dim, head_dim, bits)
+        self.up.start_at_zero()
+
+    def forward(self, key: Tensor) -> Tensor:
+        key = key.detach().float()
+        hidden = F.relu(linear(key, self.down.effective_weight().float()))
+        return key + linear(self.dropout(hidden), self.up.effective_weight().float())
+
+
+class MatchingBlock(BlockReducer):
+    """Merges the even cells of a checkerboard into their best match among the odd cells.
+
+    Prefix tokens take no part. The metric is the mean of the keys over heads, refined, compared by cosine.
+    """
+
+    def __init__(self, layout: Layout, head_dim: int, dim: int, bits: int, dropout: float) -> None:
+        super().__init__()
+        a, b, self.layout_out = layout.checkerboard()
+        if not b:
+            raise UnsupportedError(f"a grid of {len(layout.cells)} patch has nothing to merge into")
+        self.refine = KeyRefinement(head_dim, dim, bits, dropout)
+        self.a: Tensor
+        self.b: Tensor
+        self.register_buffer("a", torch.tensor(a), persistent=False)
+        self.register_buffer("b", torch.tensor(b), persistent=False)
+
+    def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
+        # Autocast would compute the scores in half precision, in which neighbours tie.
+        with torch.autocast(tokens.x.device.type, enabled=False):
+            metric = self.refine(key.mean(dim=1))
+            scores = cosine_scores(metric, self.a, self.b)
+            return merge(tokens, assign(scores, differentiable=self.training), self.a, self.b)
+
+
+class BDM(Reducer):
+    """Parameters: 2 * head_dim * dim. 197 tokens become 99 on a 14 x 14 grid with a class token.
+
+    block: index of the merging block, from 0 (the paper's "6th layer" of ViT-B is index 6); dim, bits, dropout: of
+    the key refinement.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        layout: Layout,
+        *,
+        block: int,
+        dim: int = 32,
+        bits: int = 1,
+        dropout: float = 0.1,
+    ) -> None:
+        if not 0 <= block < geometry.depth:
+            raise UnsupportedError(f"block = {block}: the backbone's blocks are 0 to {geometry.depth - 1}")
+        blocks = [BlockReducer() for _ in range(geometry.depth)]
+        matching = MatchingBlock(layout, geometry.head_dim, dim, bits, dropout)
+        blocks[block] = matching
+        super().__init__(blocks, matching.layout_out)

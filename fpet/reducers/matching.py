@@ -1,0 +1,52 @@
+"""The tensor operations of bipartite matching: scores, assignment, merge.
+
+Scores and assignment are float32 whatever the model computes in: cosine similarities of neighbouring tokens differ by
+less than bfloat16 can resolve, and a tie must still match every token exactly once.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fpet.tokens import Tokens
+
+
+def cosine_scores(metric: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Cosine similarity [B, |A|, |B|] of the metric [B, N, D] between the positions a and b; float32."""
+    metric = F.normalize(metric.float(), dim=-1)
+    return metric[:, a] @ metric[:, b].mT
+
+
+def assign(scores: Tensor, differentiable: bool) -> Tensor:
+    """Matches each source to its best target: one-hot rows [B, |A|, |B|], float32.
+
+    With `differentiable` the value stays exactly one-hot, and the gradient is that of sigmoid(scores - m), m the mean
+    of the two best scores of the row (FPET, equations 5 to 7, the straight-through estimator).
+    """
+    hard = F.one_hot(scores.argmax(dim=-1), scores.shape[-1]).to(scores.dtype)
+    if not differentiable:
+        return hard
+    best = scores.topk(min(2, scores.shape[-1]), dim=-1).values
+    soft = torch.sigmoid(scores - best.mean(dim=-1, keepdim=True))
+    return hard + (soft - soft.detach())
+
+
+def merge(tokens: Tokens, assignment: Tensor, a: Tensor, b: Tensor) -> Tokens:
+    """Adds the tokens at a to their targets at b, as means weighted by size; all before the first cell are kept.
+
+    tokens: [B, N, C]; assignment: [B, |A|, |B|]. Returns [B, N - |A|, C]. The sum of sizes and the size-weighted sum
+    of tokens are conserved.
+    """
+    x, size = tokens
+    if size is None:
+        size = x.new_ones((x.shape[0], x.shape[1], 1), dtype=torch.float32)
+    weighted = torch.cat([x.float() * size, size], dim=-1)  # [B, N, C + 1]
+    merged = torch.baddbmm(weighted[:, b], assignment.mT, weighted[:, a])
+    merged_size = merged[..., -1:]
+    first = x.shape[1] - a.shape[0] - b.shape[0]
+    return Tokens(
+        torch.cat([x[:, :first], (merged[..., :-1] / merged_size).to(x.dtype)], dim=1),
+        torch.cat([size[:, :first], merged_size], dim=1),
+    )

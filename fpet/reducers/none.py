@@ -1,0 +1,11 @@
+"""No token reduction: the bare sequence length, and the baseline of every comparison."""
+
+from fpet.reducers.base import BlockReducer, Reducer
+from fpet.tokens import Geometry, Layout
+
+
+class NoReduction(Reducer):
+    """Keeps all tokens."""
+
+    def __init__(self, geometry: Geometry, layout: Layout) -> None:
+        super().__init__((BlockReducer() for _ in range(geometry.depth)), layout)

@@ -1,0 +1,48 @@
+"""Builds an adapter or reducer from its kind and arguments, refusing by name what does not fit."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from typing import TypeVar
+
+from fpet.errors import UnsupportedError
+
+T = TypeVar("T")
+
+
+def build(registry: Mapping[str, type[T]], kind: str, *shape: object, arguments: Mapping[str, object]) -> T:
+    """`registry[kind](*shape, **arguments)`, with the arguments checked against the signature.
+
+    Raises:
+        UnsupportedError: for an unknown kind, an unknown or missing argument, or a value of the wrong type.
+    """
+    if kind not in registry:
+        raise UnsupportedError(f"unknown kind {kind!r}; known are {', '.join(registry)}")
+    method = registry[kind]
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(method).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    types = typing.get_type_hints(method.__init__)
+    for name, value in arguments.items():
+        if name not in parameters:
+            raise UnsupportedError(f"{kind} has no argument {name!r}; it takes {', '.join(parameters) or 'none'}")
+        if not _matches(value, types[name]):
+            raise UnsupportedError(f"{kind}: {name} = {value!r} is not of type {types[name].__name__}")
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is inspect.Parameter.empty and name not in arguments
+    ]
+    if missing:
+        raise UnsupportedError(f"{kind} needs the argument {missing[0]!r}")
+    return method(*shape, **arguments)
+
+
+def _matches(value: object, expected: type) -> bool:
+    if isinstance(value, bool):
+        return expected is bool
+    return isinstance(value, (int, float) if expected is float else expected)

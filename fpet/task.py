@@ -1,0 +1,122 @@
+"""A task: adapter, reducer, head, labels and preprocessing in one safetensors file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fpet.adapters import build_adapter
+from fpet.backbone import Backbone
+from fpet.errors import TaskError, UnsupportedError
+from fpet.files import parse_safetensors, read_bytes, write_safetensors
+from fpet.header import TaskHeader
+from fpet.linear import LowBitLinear
+from fpet.packing import pack_module, unpack_module
+from fpet.reducers import build_reducer
+from fpet.tokens import Layout
+from fpet.vit import AdaptedViT
+
+_METADATA_KEY = "fpet"
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A task as it lies in its file.
+
+    tensors: `adapter.*`, `reducer.*`, `head.*` on the CPU, quantised weights packed; digest: SHA-256 of the file in
+    hexadecimal; size: its length in bytes.
+    """
+
+    path: Path
+    header: TaskHeader
+    tensors: dict[str, Tensor]
+    digest: str
+    size: int
+
+    @classmethod
+    def load(cls, path: Path) -> Task:
+        """Reads a task file strictly; whether it fits a backbone is for `build` to say.
+
+        Raises:
+            TaskError: naming the file and the field or tensor that is wrong.
+        """
+        data = read_bytes(path, TaskError)
+        metadata, tensors = parse_safetensors(data, path, TaskError)
+        if _METADATA_KEY not in metadata:
+            raise TaskError(f"{path}: the header has no field {_METADATA_KEY!r}; this is not a task file")
+        try:
+            header = TaskHeader.from_json(metadata[_METADATA_KEY])
+        except (ValueError, RecursionError, UnsupportedError) as error:
+            raise TaskError(f"{path}: {error}") from error
+        _check_values(path, tensors)
+        _check_labels(path, header, tensors)
+        return cls(path, header, tensors, hashlib.sha256(data).hexdigest(), len(data))
+
+    def build(
+        self, backbone: Backbone, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> AdaptedViT:
+        """The adapted model in evaluation mode, with quantised weights dequantised once.
+
+        The backbone is used as it is: it must already be of this dtype and on this device.
+
+        Raises:
+            TaskError: if the task belongs to another backbone, its methods are unknown or do not fit, or a tensor is
+                missing, extra or misshapen.
+        """
+        if self.header.backbone.fingerprint != backbone.fingerprint:
+            raise TaskError(
+                f"{self.path}: the task belongs to the backbone {self.header.backbone.architecture} "
+                f"{self.header.backbone.fingerprint[:12]}, not to {backbone.architecture} "
+                f"{backbone.fingerprint[:12]}"
+            )
+        try:
+            model = new_model(self.header, backbone)
+            unpack_module(model.trainable(), self.tensors)
+        except (ValueError, UnsupportedError) as error:
+            raise TaskError(f"{self.path}: {error}") from error
+        model.trainable().requires_grad_(False).to(device=device, dtype=dtype)
+        return model.eval()
+
+
+def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
+    """A freshly initialised model of the task that `header` describes, for training.
+
+    Raises:
+        UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
+    """
+    geometry = backbone.geometry
+    adapter = build_adapter(header.adapter.kind, geometry, header.adapter.arguments)
+    layout = Layout.of(geometry, adapter.num_prompts)
+    reducer = build_reducer(header.reducer.kind, geometry, layout, header.reducer.arguments)
+    head = LowBitLinear(geometry.embed_dim, len(header.labels), header.head.bits, header.head.bias)
+    return AdaptedViT(backbone, adapter, reducer, head, drop_path=drop_path)
+
+
+def save_task(path: Path, header: TaskHeader, model: AdaptedViT) -> None:
+    """Writes a trained model as a task file, atomically.
+
+    Raises:
+        TaskError: if a value is not finite, or the file cannot be written.
+    """
+    tensors = pack_module(model.trainable())
+    _check_values(path, tensors)
+    write_safetensors(path, tensors, {_METADATA_KEY: header.to_json()}, TaskError)
+
+
+def _check_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise TaskError(f"{path}: the tensor {name!r} has values that are not finite")
+
+
+def _check_labels(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:
+    for name in ("head.bias", "head.weight"):
+        if name in tensors and tensors[name].shape[0] != len(header.labels):
+            raise TaskError(
+                f"{path}: the header has {len(header.labels)} labels but {name!r} has {tensors[name].shape[0]} rows"
+            )

@@ -1,0 +1,76 @@
+"""What flows between the blocks: tokens with their sizes, and where on the image they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+Cell = tuple[int, int]
+
+
+class Tokens(NamedTuple):
+    """A batch of token sequences.
+
+    x: [B, N, C] floating, prefix tokens (class, distillation, registers, prompts) first.
+    size: [B, N, 1] float32, how many patches each token stands for; None while every token stands for one.
+    """
+
+    x: Tensor
+    size: Tensor | None
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The shape of a Vision Transformer, as adapters and reducers need it; `grid` is (rows, columns) of patches."""
+
+    depth: int
+    embed_dim: int
+    mlp_dim: int
+    num_heads: int
+    head_dim: int
+    grid: tuple[int, int]
+    num_prefix_tokens: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of a token sequence: prefix tokens, then one token a cell.
+
+    Cells are integer lattice coordinates. On the patch grid they are (row, column); a checkerboard split leaves a
+    lattice turned by 45 degrees, whose cells are numbered anew so that neighbours again differ by one.
+    """
+
+    num_prefix_tokens: int
+    cells: tuple[Cell, ...]
+
+    @classmethod
+    def of(cls, geometry: Geometry, num_prompts: int = 0) -> Layout:
+        """The layout at the first block: raster order after the backbone's prefix tokens and the adapter's prompts."""
+        rows, columns = geometry.grid
+        cells = tuple((row, column) for row in range(rows) for column in range(columns))
+        return cls(geometry.num_prefix_tokens + num_prompts, cells)
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the sequence, N."""
+        return self.num_prefix_tokens + len(self.cells)
+
+    def checkerboard(self) -> tuple[list[int], list[int], Layout]:
+        """Splits the cells by the parity of their coordinates (FPET, section 3.2).
+
+        Returns the positions in the sequence of the even cells (A, merged away), those of the odd cells (B, kept),
+        and the layout that remains when prefix tokens and B survive in their order.
+        """
+        even = [i for i, (row, column) in enumerate(self.cells) if (row + column) % 2 == 0]
+        odd = [i for i, (row, column) in enumerate(self.cells) if (row + column) % 2 == 1]
+        turned = tuple(
+            ((row + column - 1) // 2, (row - column - 1) // 2) for row, column in (self.cells[i] for i in odd)
+        )
+        first = self.num_prefix_tokens
+        return (
+            [first + i for i in even],
+            [first + i for i in odd],
+            Layout(self.num_prefix_tokens, turned),
+        )

@@ -1,0 +1,162 @@
+"""The project's one forward pass: a frozen timm Vision Transformer with an adapter, a reducer and a head."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.backbone import Backbone
+from fpet.errors import BackboneError
+from fpet.reducers.base import Reducer
+from fpet.reducers.none import NoReduction
+from fpet.tokens import Layout, Tokens
+
+_PARITY_TOLERANCE = 1e-4
+
+
+def attention(attn: Any, adapter: BlockAdapter, h: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Multi-head self-attention over timm's `Attention`, with its linear layers seen through the adapter.
+
+    A token that stands for n patches weighs as n keys: log(size) is added to its attention logits (ToMe's proportional
+    attention). h: [B, N, C]; size: [B, N, 1] or None. Returns the output [B, N, C], queries and keys
+    [B, num_heads, N, head_dim].
+    """
+    batch, length, _ = h.shape
+    qkv = adapter.qkv(attn.qkv, h).reshape(batch, length, 3, attn.num_heads, attn.head_dim)
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    q, k = attn.q_norm(q), attn.k_norm(k)
+    bias = None if size is None else size.log().mT[:, None].to(q.dtype)  # [B, 1, 1, N]
+    x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    x = attn.norm(x.transpose(1, 2).reshape(batch, length, attn.attn_dim))
+    return adapter.proj(attn.proj, x), q, k
+
+
+def mlp(layers: Any, adapter: BlockAdapter, h: Tensor) -> Tensor:
+    """timm's `Mlp` [B, N, C] -> [B, N, C], with its linear layers seen through the adapter."""
+    hidden = layers.norm(layers.act(adapter.fc1(layers.fc1, h)))
+    return adapter.fc2(layers.fc2, hidden)
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: in training a branch is dropped for an image with probability p, else scaled by 1/(1-p)."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.p == 0.0 or not self.training:
+            return x
+        keep = torch.rand(x.shape[0], 1, 1, device=x.device) >= self.p
+        return x * keep.to(x.dtype) / (1.0 - self.p)
+
+
+class AdaptedViT(nn.Module):
+    """A frozen backbone adapted to one task.
+
+    The backbone is shared, stays in evaluation mode and never receives a gradient; what trains is the adapter, the
+    reducer and the head. `drop_path` is the stochastic depth rate of the last block in training, rising linearly from
+    zero at the first.
+    """
+
+    def __init__(
+        self, backbone: Backbone, adapter: Adapter, reducer: Reducer, head: nn.Module, *, drop_path: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.vit = backbone.vit
+        self.adapter = adapter
+        self.reducer = reducer
+        self.head = head
+        rates = torch.linspace(0, drop_path, backbone.geometry.depth).tolist()
+        self.drop_path = nn.ModuleList(DropPath(rate) for rate in rates)
+
+    @property
+    def tokens_in(self) -> int:
+        """Length of the token sequence at the first block."""
+        return Layout.of(self.backbone.geometry, self.adapter.num_prompts).num_tokens
+
+    @property
+    def tokens_out(self) -> int:
+        """Length of the token sequence after the last block."""
+        return self.reducer.layout_out.num_tokens
+
+    def trainable(self) -> nn.ModuleDict:
+        """The modules that train and that a task file stores, by the names that they have there."""
+        return nn.ModuleDict({"adapter": self.adapter, "reducer": self.reducer, "head": self.head})
+
+    def unreduced(self) -> AdaptedViT:
+        """The same task without token reduction; all modules but the reducer are shared."""
+        geometry = self.backbone.geometry
+        reducer = NoReduction(geometry, Layout.of(geometry, self.adapter.num_prompts))
+        model = AdaptedViT(self.backbone, self.adapter, reducer, self.head)
+        return model.train(self.training)
+
+    def train(self, mode: bool = True) -> AdaptedViT:
+        """Sets training mode on all but the backbone, which keeps no dropout and no stochastic depth of its own."""
+        super().train(mode)
+        self.vit.eval()
+        return self
+
+    def tokens(self, images: Tensor) -> Tokens:
+        """Normalised images [B, 3, H, W] -> tokens [B, N', C] after the final norm."""
+        vit: Any = self.vit
+        x = self.adapter.patch_embed(vit.patch_embed, images)
+        x, size = vit.norm_pre(vit._pos_embed(x)), None
+        sites = zip(vit.blocks, self.adapter.blocks, self.reducer.blocks, self.drop_path, strict=True)
+        for block, site, reduce, drop_path in sites:
+            adapter = cast(BlockAdapter, site)
+            x = adapter.enter(x)
+            h = block.norm1(x)
+            out, query, key = attention(block.attn, adapter, h, size)
+            x = x + adapter.attn_branch(drop_path(block.ls1(out)), x, h)
+            x, size = reduce(Tokens(x, size), query, key)
+            h = block.norm2(x)
+            x = x + adapter.mlp_branch(drop_path(block.ls2(mlp(block.mlp, adapter, h))), x, h)
+        return Tokens(self.adapter.norm(vit.norm, x), size)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Normalised images [B, 3, H, W] -> pooled embedding [B, C], by the backbone's own pooling."""
+        vit: Any = self.vit
+        x, size = self.tokens(images)
+        if size is not None and vit.global_pool == "avg":
+            # A mean over patches: each token counts as often as the patches that it stands for.
+            patches = size if vit.pool_include_prefix else size[:, vit.num_prefix_tokens :]
+            x = (x * (size / patches.mean(dim=1, keepdim=True))).to(x.dtype)
+        return cast(Tensor, vit.forward_head(x, pre_logits=True))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images [B, 3, H, W] -> logits [B, K]."""
+        return cast(Tensor, self.head(self.features(images)))
+
+
+def check_parity(backbone: Backbone) -> None:
+    """Compares the forward with timm's own on one random image.
+
+    Raises:
+        BackboneError: if they differ, as after a timm release that changed what a block does.
+    """
+    vit: Any = backbone.vit
+    geometry = backbone.geometry
+    model = AdaptedViT(
+        backbone,
+        Adapter(BlockAdapter() for _ in range(geometry.depth)),
+        NoReduction(geometry, Layout.of(geometry)),
+        nn.Identity(),
+    ).eval()
+    weight = next(vit.parameters())
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn((1, 3, *vit.patch_embed.img_size), generator=generator).to(weight)
+    with torch.inference_mode():
+        ours = model.tokens(image).x.float()
+        theirs = vit.forward_features(image).float()
+    difference = (ours - theirs).abs().max().item()
+    if not difference <= _PARITY_TOLERANCE * theirs.abs().max().item():
+        raise BackboneError(
+            f"the forward of {backbone.architecture} differs from timm's by {difference:.2g}: "
+            "this timm release is not covered"
+        )

@@ -1,0 +1,98 @@
+"""Every kind of still picture becomes the RGB pixels that a person sees, the same for training and serving."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fpet.errors import ImageError, UnsupportedError
+from fpet.images import to_rgb
+from fpet.preprocess import Preprocessing
+
+RED, WHITE = [255, 0, 0], [255, 255, 255]
+
+
+def reopened(image: Image.Image, image_format: str, **options: object) -> Image.Image:
+    buffer = io.BytesIO()
+    image.save(buffer, image_format, **options)
+    return Image.open(io.BytesIO(buffer.getvalue()))
+
+
+def pixel(image: Image.Image, row: int = 0, column: int = 0) -> list[int]:
+    found: list[int] = to_rgb(image)[:, row, column].tolist()
+    return found
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "CMYK"])
+def test_a_red_picture_is_red_in_any_mode(mode: str) -> None:
+    image = Image.new("RGB", (5, 3), "red").convert(mode)
+    assert to_rgb(image).shape == (3, 3, 5)
+    assert pixel(image) == RED
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "LA"])
+def test_grey_levels_are_repeated(mode: str) -> None:
+    assert pixel(Image.new("L", (2, 2), 255).convert(mode)) == WHITE
+
+
+def test_sixteen_bits_are_scaled_not_clipped() -> None:
+    levels = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
+    image = reopened(Image.fromarray(levels), "PNG")
+    assert to_rgb(image)[0].tolist() == [[0, 1, 128, 255]]
+
+
+def test_transparent_pixels_lie_on_white() -> None:
+    assert pixel(Image.new("RGBA", (1, 1), (255, 0, 0, 0))) == WHITE
+    palette = Image.new("RGB", (1, 1), "red").convert("P")
+    assert pixel(reopened(palette, "PNG", transparency=palette.getpixel((0, 0)))) == WHITE
+
+
+def test_the_exif_orientation_is_honoured() -> None:
+    image = Image.new("RGB", (4, 2), "black")
+    image.putpixel((0, 0), (255, 0, 0))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn 90 degrees clockwise to view
+    turned = reopened(image, "PNG", exif=exif)
+    assert to_rgb(turned).shape == (3, 4, 2)
+    assert pixel(turned, 0, 1) == RED
+
+
+def test_a_truncated_picture_is_refused() -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(buffer, "JPEG")
+    with pytest.raises(ImageError, match="damaged or truncated"):
+        to_rgb(Image.open(io.BytesIO(buffer.getvalue()[:-400])))
+
+
+def test_floating_values_are_refused() -> None:
+    with pytest.raises(ImageError, match="floating"):
+        to_rgb(Image.new("F", (2, 2)))
+
+
+def test_resizing_agrees_with_pillow_within_one_grey_level() -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (37, 53, 3), dtype=np.uint8)
+    image = Image.fromarray(noise)
+    ours = Preprocessing((14, 21)).resize(to_rgb(image)).int()
+    theirs = torch.from_numpy(np.array(image.resize((21, 14), Image.Resampling.BICUBIC))).permute(2, 0, 1).int()
+    assert (ours - theirs).abs().max() <= 1
+
+
+def test_normalisation_maps_the_range_as_configured() -> None:
+    images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 1, 1)
+    half = Preprocessing((1, 1)).normalize(images, torch.float32)
+    assert half[:, :, 0, 0].tolist() == [[-1.0] * 3, [1.0] * 3]
+    raw = Preprocessing((1, 1), mean=(0, 0, 0), std=(1, 1, 1)).normalize(images, torch.bfloat16)
+    assert raw.dtype == torch.bfloat16
+    assert raw[1].max() == 1.0
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"size": (0, 4)}, {"size": (4, 4), "std": (1.0, 0.0, 1.0)}, {"size": (4, 4), "interpolation": "x"}]
+)
+def test_impossible_preprocessing_is_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(UnsupportedError, match=r"size|std|interpolation"):
+        Preprocessing(**arguments)  # type: ignore[arg-type]

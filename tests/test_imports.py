@@ -1,0 +1,72 @@
+"""Who may import whom: the library knows no service, and each part of it only what it must."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FORBIDDEN: list[tuple[str, tuple[str, ...]]] = [
+    ("fpet/**/*.py", ("service", "fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "os.environ")),
+    ("fpet/adapters/*.py", ("fpet.reducers", "timm")),
+    ("fpet/reducers/*.py", ("fpet.adapters", "timm")),
+    ("service/batcher.py", ("torch", "fastapi", "starlette", "fpet")),
+    ("service/decode.py", ("fastapi", "starlette")),
+    ("service/errors.py", ("service", "fpet")),
+    ("service/settings.py", ("service", "fpet")),
+    ("service/metrics.py", ("service", "fpet")),
+]
+MAY_TOUCH_TIMM = {"fpet/vit.py", "fpet/backbone.py"}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Dotted names that a file imports, with `os.environ` and `os.getenv` counted as imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            found |= {"os.environ"} if node.attr in ("environ", "getenv") else set()
+    return found
+
+
+def is_within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+@pytest.mark.parametrize(("pattern", "forbidden"), FORBIDDEN, ids=[pattern for pattern, _ in FORBIDDEN])
+def test_forbidden_imports(pattern: str, forbidden: tuple[str, ...]) -> None:
+    paths = sorted(ROOT.glob(pattern))
+    assert paths
+    for path in paths:
+        wrong = {name for name in imports_of(path) for package in forbidden if is_within(name, package)}
+        assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
+
+
+def test_only_two_files_touch_timm() -> None:
+    touching = {
+        str(path.relative_to(ROOT))
+        for folder in ("fpet", "service")
+        for path in (ROOT / folder).rglob("*.py")
+        if any(is_within(name, "timm") for name in imports_of(path))
+    }
+    assert touching <= MAY_TOUCH_TIMM
+
+
+@pytest.mark.parametrize("folder", ["fpet/adapters", "fpet/reducers"])
+def test_methods_do_not_import_one_another(folder: str) -> None:
+    package = folder.replace("/", ".")
+    shared = {"base", "matching"}
+    methods = {path.stem for path in (ROOT / folder).glob("*.py")} - shared - {"__init__"}
+    for method in methods:
+        wrong = {
+            name
+            for name in imports_of(ROOT / folder / f"{method}.py")
+            for other in methods
+            if is_within(name, f"{package}.{other}")
+        }
+        assert not wrong, f"{method} imports {wrong}"

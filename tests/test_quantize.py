@@ -1,0 +1,77 @@
+"""Low-bit weights: published code books, packing, and the gradient through the rounding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fpet.errors import UnsupportedError
+from fpet.linear import LowBitLinear, linear
+from fpet.quantize import BITS, codebook, fake_quantize, pack, unpack
+
+POSITIVE_CODES = {
+    1: [0.6744898],
+    2: [0.377754, 1.26572],
+    4: [0.10555, 0.319036, 0.540072, 0.775192, 1.034006, 1.333107, 1.707738, 2.265491],
+}
+
+
+@pytest.mark.parametrize("bits", POSITIVE_CODES)
+def test_codebook_has_the_published_codes(bits: int) -> None:
+    positive = torch.tensor(POSITIVE_CODES[bits])
+    expected = torch.cat([-positive.flip(0), positive])
+    torch.testing.assert_close(codebook(bits).codes, expected, rtol=0, atol=1e-5)
+
+
+def test_eight_bits_stop_after_500_rounds() -> None:
+    torch.testing.assert_close(codebook(8).codes[-3:], torch.tensor([2.05421, 2.34872, 2.80951]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("shape", [(32, 64), (3, 5)], ids=str)
+def test_what_is_stored_is_what_training_computed_with(bits: int, shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(shape) * 0.03 + 0.01
+    packed = pack(weight, bits)
+    assert packed.codes.shape == (-(-weight.numel() * bits // 8),)
+    torch.testing.assert_close(unpack(packed, shape, bits), fake_quantize(weight, codebook(bits)), rtol=0, atol=3e-7)
+
+
+def test_the_first_value_lies_in_the_lowest_bits() -> None:
+    weight = torch.tensor([[1.0, -1.0, -1.0, -1.0, -1.0, 1.0, 1.0, -1.0]])
+    assert pack(weight, 1).codes.tolist() == [0b01100001]
+
+
+def test_gradient_flows_through_mean_and_std() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(16, 8, dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn(16, 8, dtype=torch.float64)
+    book = codebook(1)
+    (fake_quantize(weight, book) * upstream).sum().backward()
+    mean, std, n = weight.detach().mean(), weight.detach().std(), weight.numel()
+    standard = (weight.detach() - mean) / std
+    codes = torch.where(standard > 0, book.codes[1], book.codes[0]).double()
+    expected = upstream + (upstream * (codes - standard)).sum() * standard / (n - 1)
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_weight_per_image_gives_each_image_its_own_map() -> None:
+    torch.manual_seed(0)
+    x, weights, biases = torch.randn(3, 7, 4), torch.randn(3, 5, 4), torch.randn(3, 5)
+    expected = torch.stack([linear(x[i], weights[i], biases[i]) for i in range(3)])
+    torch.testing.assert_close(linear(x, weights, biases), expected)
+    torch.testing.assert_close(linear(x[:, 0], weights, biases), expected[:, 0])
+
+
+def test_a_dequantised_weight_is_not_packed_again() -> None:
+    layer = LowBitLinear(8, 4, bits=1)
+    layer.load_packed(layer.packed())
+    with pytest.raises(UnsupportedError, match="cannot be packed again"):
+        layer.packed()
+
+
+@pytest.mark.parametrize("bits", [0, 3, 16, 64])
+def test_other_bit_widths_are_refused(bits: int) -> None:
+    with pytest.raises(UnsupportedError, match=f"bits = {bits}"):
+        LowBitLinear(8, 4, bits=bits)

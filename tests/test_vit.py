@@ -1,0 +1,149 @@
+"""The one forward pass: timm's, bit for bit, when adapter and reducer do nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fpet.adapters import build_adapter
+from fpet.backbone import Backbone, create_backbone
+from fpet.errors import BackboneError, UnsupportedError
+from fpet.linear import LowBitLinear
+from fpet.reducers import build_reducer
+from fpet.tokens import Layout
+from fpet.vit import AdaptedViT, check_parity
+
+COVERED: list[tuple[str, dict[str, object]]] = [
+    ("vit_tiny_patch16_224", {}),
+    ("vit_base_patch16_224", {}),
+    ("deit_tiny_distilled_patch16_224", {}),
+    ("deit3_small_patch16_224", {}),
+    ("vit_small_patch14_reg4_dinov2", {"img_size": 112}),
+    ("vit_base_patch32_clip_224", {}),
+]
+SMALL: dict[str, object] = {"img_size": 64, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 3}
+
+
+def random_backbone(architecture: str, arguments: dict[str, object]) -> Backbone:
+    """A backbone none of whose parameters is at a neutral value, so that leaving one out shows."""
+    torch.manual_seed(0)
+    backbone = create_backbone(architecture, arguments)
+    with torch.no_grad():
+        for parameter in backbone.vit.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.02)
+    return backbone
+
+
+def identity_model(backbone: Backbone) -> AdaptedViT:
+    geometry = backbone.geometry
+    adapter = build_adapter("none", geometry, {})
+    reducer = build_reducer("none", geometry, Layout.of(geometry), {})
+    return AdaptedViT(backbone, adapter, reducer, nn.Identity()).eval()
+
+
+def small_model(reducer: str = "bdm", adapter: str = "lora", drop_path: float = 0.0) -> AdaptedViT:
+    backbone = random_backbone("vit_tiny_patch16_224", SMALL)
+    geometry = backbone.geometry
+    where = {"block": 1} if reducer == "bdm" else {}
+    return AdaptedViT(
+        backbone,
+        build_adapter(adapter, geometry, {} if adapter == "none" else {"dim": 4}),
+        build_reducer(reducer, geometry, Layout.of(geometry), where),
+        LowBitLinear(geometry.embed_dim, 5, bias=True),
+        drop_path=drop_path,
+    ).eval()
+
+
+@pytest.mark.parametrize(("architecture", "arguments"), COVERED)
+def test_forward_equals_timm_bit_for_bit(architecture: str, arguments: dict[str, object]) -> None:
+    backbone = random_backbone(architecture, arguments)
+    vit: Any = backbone.vit
+    model = identity_model(backbone)
+    images = torch.randn(2, 3, *vit.patch_embed.img_size)
+    with torch.inference_mode():
+        tokens = vit.forward_features(images)
+        assert torch.equal(model.tokens(images).x, tokens)
+        assert torch.equal(model(images), vit.forward_head(tokens, pre_logits=True))
+    check_parity(backbone)
+
+
+def test_parity_check_notices_a_block_that_computes_something_else() -> None:
+    backbone = random_backbone("vit_tiny_patch16_224", SMALL)
+    vit: Any = backbone.vit
+    vit.blocks[1].register_forward_hook(lambda *call: call[-1] * 1.01)
+    with pytest.raises(BackboneError, match="differs from timm's"):
+        check_parity(backbone)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "arguments", "named"),
+    [
+        ("swin_tiny_patch4_window7_224", {}, "SwinTransformer"),
+        ("vit_tiny_patch16_224", {"global_pool": "map"}, "pools by 'map'"),
+        ("vit_tiny_patch16_224", {"block_fn": "no"}, "cannot make"),
+        ("vit_medium_patch16_rope_reg1_gap_256", {}, "Eva"),
+        ("no_such_model", {}, "no_such_model"),
+        ("vit_tiny_patch16_224", {"num_classes": 3}, "num_classes"),
+    ],
+)
+def test_uncovered_backbones_are_refused_by_name(architecture: str, arguments: dict[str, object], named: str) -> None:
+    with pytest.raises((UnsupportedError, BackboneError), match=named):
+        create_backbone(architecture, arguments)
+
+
+def test_an_image_is_answered_alone_as_in_a_batch() -> None:
+    model = small_model()
+    images = torch.randn(5, 3, 64, 64)
+    with torch.inference_mode():
+        together = model(images)
+        for i in range(5):
+            torch.testing.assert_close(model(images[i : i + 1])[0], together[i], rtol=1e-4, atol=1e-5)
+
+
+def test_unreduced_shares_the_modules_and_keeps_all_tokens() -> None:
+    model = small_model()
+    bare = model.unreduced()
+    assert (model.tokens_in, model.tokens_out, bare.tokens_out) == (65, 33, 65)
+    assert bare.adapter is model.adapter
+    assert bare.head is model.head
+    images = torch.randn(2, 3, 64, 64)
+    with torch.inference_mode():
+        assert model.tokens(images).x.shape[1] == 33
+        assert bare.tokens(images).size is None
+        assert not torch.equal(model(images), bare(images))
+
+
+def test_only_adapter_reducer_and_head_learn() -> None:
+    model = small_model().train()
+    model(torch.randn(2, 3, 64, 64)).square().sum().backward()
+    assert all(parameter.grad is None for parameter in model.vit.parameters())
+    for name, parameter in model.trainable().named_parameters():
+        assert parameter.grad is not None, name
+    assert not model.vit.training
+
+
+def test_drop_path_acts_in_training_only() -> None:
+    torch.manual_seed(1)
+    model = small_model("none", "none", drop_path=0.9)
+    images = torch.randn(8, 3, 64, 64)
+    with torch.inference_mode():
+        model.train()
+        assert not torch.equal(model(images), model(images))
+        model.eval()
+        assert torch.equal(model(images), model(images))
+
+
+def test_mean_pooling_weighs_tokens_by_size() -> None:
+    backbone = random_backbone("vit_tiny_patch16_224", {**SMALL, "global_pool": "avg", "fc_norm": False})
+    geometry = backbone.geometry
+    reducer = build_reducer("bdm", geometry, Layout.of(geometry), {"block": 1})
+    model = AdaptedViT(backbone, build_adapter("none", geometry, {}), reducer, nn.Identity()).eval()
+    images = torch.randn(2, 3, 64, 64)
+    with torch.inference_mode():
+        x, size = model.tokens(images)
+        assert size is not None
+        x, size = x[:, 1:], size[:, 1:]
+        torch.testing.assert_close(model.features(images), (x * size).sum(1) / size.sum(1))
