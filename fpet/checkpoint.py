@@ -1,0 +1,79 @@
+"""What a training run needs to go on after it was killed, in one file."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fpet.errors import TaskError
+from fpet.files import read_bytes, write_atomically
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights that did best on the validation images so far; epoch: counted from 1; accuracy: 0 to 1."""
+
+    epoch: int
+    accuracy: float
+    loss: float
+    weights: dict[str, Tensor]
+
+
+@dataclass
+class Checkpoint:
+    """The state of a run after an epoch.
+
+    run: what determines the run's result, as JSON; a checkpoint of another run is refused. epoch: how many are done.
+    weights, optimizer: state dicts. best: None before the first validation. log: one row an epoch, by column name.
+    """
+
+    run: str
+    epoch: int
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    best: Best | None = None
+    log: list[dict[str, float | None]] = field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        """Writes the checkpoint, and its log beside it as CSV, each atomically.
+
+        Raises:
+            TaskError: if a file cannot be written.
+        """
+        fields = {name: getattr(self, name) for name in ("run", "epoch", "weights", "optimizer", "log")}
+        buffer = io.BytesIO()
+        torch.save({**fields, "best": self.best and dataclasses.asdict(self.best)}, buffer)
+        write_atomically(path, buffer.getvalue(), TaskError)
+        table = io.StringIO()
+        writer = csv.DictWriter(table, self.log[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.log)
+        write_atomically(path.with_suffix(".csv"), table.getvalue().encode(), TaskError)
+
+    @classmethod
+    def load(cls, path: Path, run: str) -> Checkpoint:
+        """Reads the checkpoint of this run onto the CPU; no code in the file is ever executed.
+
+        Raises:
+            TaskError: if the file is damaged or belongs to another run.
+        """
+        data = read_bytes(path, TaskError)
+        try:
+            state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            best = state.pop("best")
+            checkpoint = cls(**state, best=best and Best(**best))
+        except Exception as error:  # torch's reader raises whatever a damaged file makes it trip over
+            raise TaskError(f"{path}: not a complete checkpoint; delete it to train from the start") from error
+        if checkpoint.run != run:
+            raise TaskError(
+                f"{path}: the checkpoint is of another run (other data, backbone, methods or recipe); "
+                "delete it, or write to another file"
+            )
+        return checkpoint

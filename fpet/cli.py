@@ -1,0 +1,50 @@
+"""The command `fpet`: its own sub-commands, and those of packages installed beside it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+
+from fpet.commands import evaluate, tasks, train
+from fpet.errors import FpetError
+
+# Each adds its sub-command and sets the default `run`: parsed arguments -> exit code.
+AddCommand = Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], None]
+
+COMMANDS: dict[str, AddCommand] = {
+    "train": train.add_command,
+    "evaluate": evaluate.add_command,
+    "tasks": tasks.add_command,
+}
+_ENTRY_POINTS = "fpet.commands"
+_INPUT_ERROR = 2
+_INTERRUPTED = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    root = argparse.ArgumentParser(prog="fpet", description=__doc__)
+    subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    installed = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
+    for add_command in (*COMMANDS.values(), *(installed[name].load() for name in sorted(installed))):
+        add_command(subparsers)
+    return root
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line; returns the exit code: 0, or 2 with one line on standard error if the input is wrong."""
+    arguments = parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except FpetError as error:
+        print(f"fpet: {error}", file=sys.stderr)
+        return _INPUT_ERROR
+    except KeyboardInterrupt:
+        print("fpet: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

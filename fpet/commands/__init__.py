@@ -1,0 +1,1 @@
+"""The sub-commands of `fpet`, one file each."""

@@ -1,0 +1,80 @@
+"""`fpet evaluate`: accuracy of a task on test images."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from fpet.baseline import Baseline, raw_pixel_baseline
+from fpet.commands import options
+from fpet.data import SOURCES, Dataset
+from fpet.errors import DataError
+from fpet.evaluate import Evaluation, evaluate
+from fpet.provenance import data_name
+from fpet.task import Task
+from fpet.weights import task_path
+
+_DESCRIPTION = """Classifies the full test set with the task's token reduction and without, in float32, and prints the
+share of right answers."""
+
+
+def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `evaluate`."""
+    parser = subparsers.add_parser("evaluate", help="test the accuracy of a task", description=_DESCRIPTION)
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--task", required=True, metavar="T", help="name of an embedded task, or a file that ends in .safetensors"
+    )
+    options.add_data(parser, required=False, default=" (default: what the task was trained on)")
+    options.add_backbone(parser)
+    parser.add_argument(
+        "--batch-size", type=options.positive, default=64, help="images a forward (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--baseline", action="store_true", help="also fit a linear classifier on the raw pixels of the training images"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Evaluates and prints."""
+    path = Path(arguments.task)
+    task = Task.load(path if path.suffix == ".safetensors" else task_path(arguments.task))
+    dataset = options.dataset(arguments, arguments.data or _trained_on(task))
+    if dataset.labels != task.header.labels:
+        raise DataError(
+            f"the classes of {dataset.name} ({', '.join(dataset.labels)}) are not those of the task "
+            f"{task.header.name} ({', '.join(task.header.labels)})"
+        )
+    model = task.build(options.backbone(arguments), device=arguments.device)
+    evaluation = evaluate(model, dataset.test, task.header.preprocessing, arguments.batch_size)
+    baseline = raw_pixel_baseline(dataset) if arguments.baseline else None
+    if arguments.json:
+        report = {"task": task.header.name, "digest": task.digest, "data": dataset.name}
+        extra = {} if baseline is None else {"baseline": dataclasses.asdict(baseline)}
+        print(json.dumps({**report, **dataclasses.asdict(evaluation), **extra}))
+    else:
+        print("\n".join(_lines(task, dataset, evaluation, baseline)))
+    return 0
+
+
+def _lines(task: Task, dataset: Dataset, evaluation: Evaluation, baseline: Baseline | None) -> list[str]:
+    tokens = f"{evaluation.tokens_in} -> {evaluation.tokens_out} tokens"
+    lines = [
+        f"{task.header.name} on {evaluation.images} test images of {dataset.name}",
+        f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({tokens})",
+        f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
+        f"         {evaluation.agreement:.4f}  of the images are answered alike",
+    ]
+    if baseline is not None:
+        lines.append(f"accuracy {baseline.accuracy:.4f}  linear classifier on raw pixels (C = {baseline.strength:g})")
+    return lines
+
+
+def _trained_on(task: Task) -> str:
+    data = data_name(task.header)
+    if data not in SOURCES:
+        raise DataError(f"{task.path}: the task was not trained on a named source; say which --data to test on")
+    return data

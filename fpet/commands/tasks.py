@@ -1,0 +1,66 @@
+"""`fpet tasks`: what task files there are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from fpet.errors import TaskError
+from fpet.provenance import stated_accuracy
+from fpet.task import Task
+from fpet.weights import tasks_folder
+
+_DESCRIPTION = """Lists task files: name, adapter, token reduction, number of classes, size in bytes, and the accuracy
+on test images, with and without token reduction, that was measured after training."""
+_COLUMNS = ("name", "adapter", "reducer", "classes", "bytes", "accuracy", "accuracy_unreduced")
+
+
+def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `tasks`."""
+    parser = subparsers.add_parser("tasks", help="list task files", description=_DESCRIPTION)
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=tasks_folder(),
+        metavar="DIR",
+        help="folder of .safetensors files (default: the embedded tasks)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON list")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Lists the folder."""
+    if not arguments.folder.is_dir():
+        raise TaskError(f"there is no folder {arguments.folder}")
+    rows = [_row(Task.load(path)) for path in sorted(arguments.folder.glob("*.safetensors"))]
+    print(json.dumps(rows) if arguments.json else _table(rows))
+    return 0
+
+
+def _row(task: Task) -> dict[str, Any]:
+    header = task.header
+    return {
+        "name": header.name,
+        "adapter": header.adapter.kind,
+        "reducer": header.reducer.kind,
+        "classes": len(header.labels),
+        "bytes": task.size,
+        "accuracy": stated_accuracy(header, reduced=True),
+        "accuracy_unreduced": stated_accuracy(header, reduced=False),
+        "digest": task.digest,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    cells = [_COLUMNS, *(tuple(_cell(row[column]) for column in _COLUMNS) for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(_COLUMNS))]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return "-" if value is None else str(value)

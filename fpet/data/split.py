@@ -1,0 +1,95 @@
+"""Labelled images: a split, and the three splits of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fpet.preprocess import Preprocessing
+
+
+class Images(Protocol):
+    """Pictures by index, decoded on access."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Tensor:
+        """uint8 [3, h, w], h and w as the source has them.
+
+        Raises:
+            DataError: if the picture cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class GreyImages:
+    """Grey pictures of one size; pixels: uint8 [N, h, w]. Grey becomes RGB by replication."""
+
+    pixels: Tensor
+
+    def __len__(self) -> int:
+        return self.pixels.shape[0]
+
+    def __getitem__(self, index: int, /) -> Tensor:
+        return self.pixels[index].expand(3, -1, -1)
+
+
+@dataclass(frozen=True)
+class ResizedSplit:
+    """Pictures at a model's input size; images: uint8 [N, 3, H, W], targets: int64 [N]."""
+
+    images: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return self.targets.shape[0]
+
+    def to(self, device: torch.device) -> ResizedSplit:
+        """The same on a device."""
+        return ResizedSplit(self.images.to(device), self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Pictures with their classes; targets: int64 [N], indices into the data set's labels."""
+
+    images: Images
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return self.targets.shape[0]
+
+    def batches(self, preprocessing: Preprocessing, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields uint8 [B, 3, H, W] at the model's input size and targets int64 [B], in order, resized one by one."""
+        for start in range(0, len(self), batch_size):
+            targets = self.targets[start : start + batch_size]
+            chunk = range(start, start + targets.shape[0])
+            yield torch.stack([preprocessing.resize(self.images[i]) for i in chunk]), targets
+
+    def resized(self, preprocessing: Preprocessing) -> ResizedSplit:
+        """All pictures at the model's input size, in memory."""
+        images = torch.empty(len(self), 3, *preprocessing.size, dtype=torch.uint8)
+        for i in range(len(self)):
+            images[i] = preprocessing.resize(self.images[i])
+        return ResizedSplit(images, self.targets)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification problem.
+
+    labels: the class names. sha256: 64 hexadecimal digits that identify the source's files. train fits the weights,
+    val chooses the epoch, test is looked at once; the three share no image.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    sha256: str
+    train: Split
+    val: Split
+    test: Split

@@ -1,0 +1,69 @@
+"""Accuracy of a task, with its token reduction and without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from fpet.data import Split
+from fpet.preprocess import Preprocessing
+from fpet.vit import AdaptedViT
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a test set says about a task.
+
+    images: how many were classified, each twice. accuracy, accuracy_unreduced: share of right answers, 0 to 1, with
+    the task's token reduction and without any. agreement: share of images that both answer alike.
+    tokens_in, tokens_out: length of the token sequence before the first and after the last block.
+    """
+
+    images: int
+    accuracy: float
+    accuracy_unreduced: float
+    agreement: float
+    tokens_in: int
+    tokens_out: int
+
+
+def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """uint8 [B, 3, H, W] at the model's input size -> float32 logits [B, K] on the model's device."""
+    weight = next(model.vit.parameters())
+    normalised = preprocessing.normalize(images.to(weight.device), weight.dtype)
+    return cast(Tensor, model(normalised)).float()
+
+
+@torch.inference_mode()
+def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Evaluation:
+    """Classifies a split with and without token reduction, resizing batch by batch.
+
+    The model is put in evaluation mode; it runs in its own dtype, on its own device.
+
+    Raises:
+        DataError: if a picture cannot be read.
+    """
+    model.eval()
+    reduces = model.tokens_out < model.tokens_in
+    unreduced = model.unreduced()
+    right = right_unreduced = agreeing = 0
+    batches = split.batches(preprocessing, batch_size)
+    for images, targets in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
+        answers = classify(model, images, preprocessing).argmax(dim=1).cpu()
+        plain = classify(unreduced, images, preprocessing).argmax(dim=1).cpu() if reduces else answers
+        right += int((answers == targets).sum())
+        right_unreduced += int((plain == targets).sum())
+        agreeing += int((answers == plain).sum())
+    count = len(split)
+    return Evaluation(
+        images=count,
+        accuracy=right / count,
+        accuracy_unreduced=right_unreduced / count,
+        agreement=agreeing / count,
+        tokens_in=model.tokens_in,
+        tokens_out=model.tokens_out,
+    )

@@ -1,0 +1,50 @@
+"""Where a task comes from, as its file says it."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from fpet.data import Dataset
+from fpet.evaluate import Evaluation
+from fpet.header import TaskHeader
+from fpet.recipe import Recipe
+from fpet.train import Trained
+
+
+def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evaluation) -> dict[str, Any]:
+    """The provenance of a task header, JSON only: data, recipe, chosen epoch, accuracies (0 to 1), versions, date."""
+    return {
+        "data": {
+            "name": dataset.name,
+            "sha256": dataset.sha256,
+            "train_images": len(dataset.train),
+            "validation_images": len(dataset.val),
+            "test_images": len(dataset.test),
+        },
+        "recipe": dataclasses.asdict(recipe),
+        "epoch": trained.epoch,
+        "validation": {"accuracy": trained.accuracy, "loss": trained.loss},
+        "test": dataclasses.asdict(tested),
+        "versions": {"torch": version("torch"), "timm": version("timm")},
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def data_name(header: TaskHeader) -> str:
+    """The name of the data set that the task was trained on; empty if the header does not say."""
+    name = _look_up(header, "data", "name")
+    return name if isinstance(name, str) else ""
+
+
+def stated_accuracy(header: TaskHeader, *, reduced: bool) -> float | None:
+    """The accuracy on test images, 0 to 1, with token reduction or without; None if the header does not say."""
+    accuracy = _look_up(header, "test", "accuracy" if reduced else "accuracy_unreduced")
+    return accuracy if isinstance(accuracy, float) else None
+
+
+def _look_up(header: TaskHeader, group: str, key: str) -> object:
+    values = header.provenance.get(group)
+    return values.get(key) if isinstance(values, dict) else None

@@ -1,0 +1,64 @@
+"""How a task is fitted: the numbers of the optimisation and its learning rate schedule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+# name -> dtype of autocast
+PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The numbers of one training run; the defaults are FPET's for VTAB-1K, save that validation images choose the
+    epoch.
+
+    AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. drop_path: stochastic
+    depth of the last block, rising linearly from zero. precision: of the matrix products ("float32", or "bfloat16" by
+    autocast); weights and optimiser are float32. validate_every: in epochs; the last epoch is always validated.
+
+    Raises:
+        ValueError: if a number is out of its range.
+    """
+
+    epochs: int = 100
+    batch_size: int = 64
+    lr: float = 1e-3
+    min_lr: float = 1e-5
+    warmup_epochs: int = 10
+    warmup_lr: float = 1e-6
+    weight_decay: float = 1e-4
+    drop_path: float = 0.1
+    validate_every: int = 5
+    precision: str = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "validate_every", "lr"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} = {getattr(self, name)} should be above 0")
+        for name in ("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} = {getattr(self, name)} should not be below 0")
+        if not 0 <= self.drop_path < 1:
+            raise ValueError(f"drop_path = {self.drop_path} should be in [0, 1)")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(PRECISIONS)}")
+
+    def learning_rate(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0: linear warm-up, then a cosine.
+
+        As in the authors' runs the schedule lags by one epoch (epochs 0 and 1 are equal) and the cosine counts the
+        warm-up's epochs, so that `lr` itself is never reached.
+        """
+        t = max(epoch - 1, 0)
+        if t < self.warmup_epochs:
+            return self.warmup_lr + t * (self.lr - self.warmup_lr) / self.warmup_epochs
+        return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * t / self.epochs)) / 2
+
+    def validates_after(self, epoch: int) -> bool:
+        """Whether the weights are validated after this epoch, counted from 0."""
+        return (epoch + 1) % self.validate_every == 0 or epoch + 1 == self.epochs

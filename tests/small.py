@@ -1,0 +1,49 @@
+"""A small backbone and small data for tests that train; what they train is real, only little."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from fpet.backbone import Backbone, create_backbone
+from fpet.data import Dataset, Split, load_dataset
+from fpet.data.split import GreyImages
+from fpet.header import BackboneRef, Method, TaskHeader
+from fpet.preprocess import Preprocessing
+
+ARCHITECTURE = "vit_tiny_patch16_224"
+ARGUMENTS: dict[str, object] = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
+ADAPTFORMER = Method("adaptformer", {"dim": 4})
+BDM = Method("bdm", {"block": 0, "dim": 4})  # after the last attention merging would change nothing
+
+
+def small_backbone() -> Backbone:
+    """Random weights, always the same; 16 patches of 4 pixels and a class token."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return create_backbone(ARCHITECTURE, ARGUMENTS)
+
+
+def small_digits() -> Dataset:
+    """80 training, 40 validation and 60 test images of handwritten digits."""
+    digits = load_dataset("digits")
+    splits = {"train": 80, "val": 40, "test": 60}
+    return dataclasses.replace(digits, **{name: _first(getattr(digits, name), n) for name, n in splits.items()})
+
+
+def small_header(backbone: Backbone, adapter: Method = ADAPTFORMER, reducer: Method = BDM) -> TaskHeader:
+    """A digits task on this backbone."""
+    return TaskHeader(
+        name="digits",
+        backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
+        adapter=adapter,
+        reducer=reducer,
+        labels=tuple("0123456789"),
+        preprocessing=Preprocessing(size=(16, 16)),
+    )
+
+
+def _first(split: Split, count: int) -> Split:
+    pixels = torch.stack([split.images[i][0] for i in range(count)])
+    return Split(GreyImages(pixels), split.targets[:count])

@@ -1,0 +1,159 @@
+"""The command line: train, evaluate and list real tasks; one line and exit code 2 for wrong input."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+from small import ARCHITECTURE, ARGUMENTS, small_backbone
+
+from fpet.backbone import save_backbone
+from fpet.cli import main
+from fpet.recipe import Recipe
+from fpet.task import Task
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+FAST = ["--epochs", "2", "--warmup-epochs", "0", "--lr", "0.01", "--batch-size", "100"]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("backbones") / "small.safetensors"
+    save_backbone(path, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    return path
+
+
+@pytest.fixture(scope="module")
+def task(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tasks") / "digits.safetensors"
+    assert main([*train(backbone, path), "--adapter-arguments", "dim=4,scale=0.5", "--head-bits", "8"]) == 0
+    return path
+
+
+def train(backbone: Path, output: Path) -> list[str]:
+    files = ["--backbone", str(backbone), "--output", str(output)]
+    return ["train", "--data", "digits", "--name", "digits", *files, "--reducer-arguments", "block=0", *FAST]
+
+
+def test_training_writes_the_task_and_where_it_comes_from(task: Path) -> None:
+    header = Task.load(task).header
+    assert (header.name, header.labels) == ("digits", tuple("0123456789"))
+    assert (header.adapter.kind, header.adapter.arguments) == ("adaptformer", {"dim": 4, "scale": 0.5})
+    assert (header.reducer.kind, header.reducer.arguments) == ("bdm", {"block": 0})
+    assert header.head.bits == 8
+    assert header.preprocessing.size == (16, 16)
+    provenance = header.provenance
+    assert provenance["data"]["train_images"] == 1000
+    assert len(provenance["data"]["sha256"]) == 64
+    assert provenance["recipe"] == dataclasses.asdict(Recipe(epochs=2, warmup_epochs=0, lr=0.01, batch_size=100))
+    assert provenance["epoch"] == 2
+    assert provenance["test"]["images"] == 597
+    assert (provenance["test"]["tokens_in"], provenance["test"]["tokens_out"]) == (17, 9)
+    assert sorted(path.name for path in task.parent.iterdir()) == ["digits.csv", "digits.safetensors"]
+
+
+def test_tokens_merge_half_way_unless_said_otherwise(backbone: Path, tmp_path: Path) -> None:
+    for reducer, arguments in (("bdm", {"block": 1}), ("none", {})):
+        output = tmp_path / f"{reducer}.safetensors"
+        command = ["train", "--data", "digits", "--name", reducer, "--output", str(output), "--reducer", reducer]
+        assert main([*command, "--backbone", str(backbone), *FAST, "--epochs", "1"]) == 0
+        assert Task.load(output).header.reducer.arguments == arguments
+
+
+def test_evaluation_confirms_what_the_task_states(
+    task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["evaluate", "--task", str(task), "--backbone", str(backbone)]
+    assert main([*command, "--json", "--baseline"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    stated = Task.load(task)
+    assert (report["task"], report["digest"], report["data"]) == ("digits", stated.digest, "digits")
+    for name, value in stated.header.provenance["test"].items():
+        assert report[name] == pytest.approx(value, abs=2 / 597), name
+    assert report["baseline"]["accuracy"] > 0.9
+    assert main(command) == 0
+    assert f"{report['accuracy']:.4f}  with its token reduction (17 -> 9 tokens)" in capsys.readouterr().out
+
+
+def test_tasks_are_listed(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "--folder", str(task.parent), "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["adapter"], row["reducer"], row["classes"]) == ("digits", "adaptformer", "bdm", 10)
+    assert row["bytes"] == task.stat().st_size
+    assert row["accuracy"] == Task.load(task).header.provenance["test"]["accuracy"]
+    assert main(["tasks", "--folder", str(task.parent)]) == 0
+    heading, line = capsys.readouterr().out.splitlines()
+    assert heading.split()[:4] == ["name", "adapter", "reducer", "classes"]
+    assert line.split()[:4] == ["digits", "adaptformer", "bdm", "10"]
+
+
+def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks"]) == 0
+    assert capsys.readouterr().out.startswith("name")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--data", "cifar"], "no data 'cifar'"),
+        (["--name", "Not/A/Name"], "name 'Not/A/Name' is not 1 to 64"),
+        (["--adapter-arguments", "rank=8"], "adaptformer has no argument 'rank'"),
+        (["--reducer-arguments", "block=9"], "block = 9"),
+        (["--lr", "0"], "lr = 0.0 should be above 0"),
+        (["--batch-size", "2000"], "fewer than one batch"),
+        (["--device", "abacus"], "no device 'abacus'"),
+        (["--backbone", "none.safetensors"], "none.safetensors"),
+        (["--data-folder", "/"], "nothing is read from /"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    wrong: list[str], message: str, backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*train(backbone, tmp_path / "task.safetensors"), *wrong]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("fpet: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_task_is_not_overwritten(task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = task.read_bytes()
+    assert main(train(backbone, task)) == 2
+    assert "delete it or name another --output" in capsys.readouterr().err
+    assert task.read_bytes() == before
+
+
+@pytest.mark.parametrize("wrong", [["--task", "nothing"], ["--task", "nothing.safetensors"]])
+def test_a_task_that_is_not_there(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", *wrong]) == 2
+    assert capsys.readouterr().err.startswith("fpet: ")
+
+
+@pytest.mark.parametrize("wrong", ["dim", "dim=8,dim=4", "=8"])
+def test_malformed_arguments_are_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--data", "digits", "--name", "a", "--adapter-arguments", wrong])
+    assert "NAME=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("train", ["--data", "--name", "--output", "--adapter", "--adapter-arguments", "--reducer", "--backbone"]),
+        ("evaluate", ["--task", "--data", "--backbone", "--baseline", "--json"]),
+        ("tasks", ["--folder", "--json"]),
+    ],
+)
+def test_help_names_options_and_defaults(command: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f"{option} " in text for option in options)
+    if command == "train":
+        for item in dataclasses.fields(Recipe):
+            assert re.search(rf"--{item.name.replace('_', '-')} [A-Z]+ [^()]*\(default: {item.default}\)", text)

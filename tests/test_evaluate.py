@@ -1,0 +1,80 @@
+"""Evaluation: every image counted once, with and without token reduction, and the bar set by raw pixels."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from small import BDM, small_backbone, small_digits, small_header
+
+from fpet.adapters import ADAPTERS
+from fpet.baseline import raw_pixel_baseline
+from fpet.data import Dataset, load_dataset
+from fpet.evaluate import classify, evaluate
+from fpet.header import Method, TaskHeader
+from fpet.reducers import REDUCERS
+from fpet.task import new_model
+from fpet.vit import AdaptedViT
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return small_digits()
+
+
+def untrained(adapter: str, reducer: Method) -> tuple[TaskHeader, AdaptedViT]:
+    """A model with random weights, whose answers vary from image to image."""
+    backbone = small_backbone()
+    header = small_header(backbone, Method(adapter), reducer)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = new_model(header, backbone)
+        for parameter in model.trainable().parameters():
+            torch.nn.init.normal_(parameter)
+    return header, model
+
+
+@pytest.mark.parametrize("reducer", REDUCERS)
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_each_image_is_counted_once(adapter: str, reducer: str, digits: Dataset) -> None:
+    header, model = untrained(adapter, BDM if reducer == "bdm" else Method(reducer))
+    evaluation = evaluate(model, digits.test, header.preprocessing, batch_size=7)
+    images = digits.test.resized(header.preprocessing).images
+    with torch.inference_mode():
+        reduced = classify(model.eval(), images, header.preprocessing).argmax(dim=1)
+        plain = classify(model.unreduced(), images, header.preprocessing).argmax(dim=1)
+    targets = digits.test.targets
+    assert evaluation.images == 60
+    assert evaluation.accuracy == (reduced == targets).sum() / 60
+    assert evaluation.accuracy_unreduced == (plain == targets).sum() / 60
+    assert evaluation.agreement == (reduced == plain).sum() / 60
+    assert (evaluation.tokens_in, evaluation.tokens_out) == (17, 17 if reducer == "none" else 9)
+
+
+def test_the_batch_size_does_not_matter(digits: Dataset) -> None:
+    header, model = untrained("adaptformer", BDM)
+    one, many = (evaluate(model, digits.test, header.preprocessing, size) for size in (1, 64))
+    assert one == many
+
+
+def test_dropout_is_off(digits: Dataset) -> None:
+    header, model = untrained("adaptformer", BDM)
+    first = evaluate(model.train(), digits.test, header.preprocessing)
+    assert first == evaluate(model.train(), digits.test, header.preprocessing)
+
+
+def test_raw_pixels_tell_digits_apart() -> None:
+    digits = load_dataset("digits")
+    baseline = raw_pixel_baseline(digits)
+    assert baseline.images == 597
+    assert 0.93 < baseline.accuracy < 0.99
+    assert 0.93 < baseline.validation_accuracy < 0.99
+
+
+def test_the_baseline_fits_on_the_training_images_alone(digits: Dataset) -> None:
+    shuffled = dataclasses.replace(digits.train, targets=digits.train.targets.roll(1))
+    baseline = raw_pixel_baseline(dataclasses.replace(digits, train=shuffled))
+    assert baseline.accuracy < 0.4

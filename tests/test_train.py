@@ -1,0 +1,250 @@
+"""Training: the paper's schedule, nothing but the task learns, and a broken run ends like an unbroken one."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from small import BDM, small_backbone, small_digits, small_header
+from torch import Tensor
+
+from fpet.adapters import ADAPTERS
+from fpet.backbone import Backbone, fingerprint
+from fpet.checkpoint import Checkpoint
+from fpet.data import Dataset, Split, load_dataset
+from fpet.data.split import GreyImages
+from fpet.errors import DataError, TaskError
+from fpet.header import Method
+from fpet.recipe import PRECISIONS, Recipe
+from fpet.reducers import REDUCERS
+from fpet.task import Task, new_model, save_task
+from fpet.train import Run, Trained, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RECIPE = Recipe(epochs=4, batch_size=16, lr=1e-2, warmup_epochs=1, validate_every=2)
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return small_backbone()
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return small_digits()
+
+
+def zeros_and_ones(digits: Dataset) -> Dataset:
+    """A task that even a random backbone can learn."""
+
+    def first(split: Split, count: int) -> Split:
+        index = (split.targets < 2).nonzero()[:count, 0]
+        pixels = torch.stack([split.images[i][0] for i in index.tolist()])
+        return Split(GreyImages(pixels), split.targets[index])
+
+    train, val = first(digits.train, 96), first(digits.val, 40)
+    return dataclasses.replace(digits, labels=("0", "1"), train=train, val=val)
+
+
+def weights(trained: Trained) -> dict[str, Tensor]:
+    return trained.model.trainable().state_dict()
+
+
+def assert_equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """The log without its times."""
+    with path.open() as file:
+        return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+
+
+def test_the_schedule_is_the_papers() -> None:
+    recipe = Recipe()
+    published = {0: 1e-6, 1: 1e-6, 2: 1.009e-4, 5: 4.006e-4, 10: 9.001e-4, 11: 9.758e-4, 12: 9.707e-4}
+    published |= {50: 5.2e-4, 98: 1.22e-5, 99: 1.10e-5}
+    for epoch, lr in published.items():
+        assert recipe.learning_rate(epoch) == pytest.approx(lr, rel=5e-3), epoch
+    assert max(recipe.learning_rate(epoch) for epoch in range(100)) < recipe.lr
+
+
+def test_the_recipe_is_the_papers() -> None:
+    recipe = Recipe()
+    assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.weight_decay) == (100, 64, 1e-3, 1e-4)
+    assert (recipe.drop_path, recipe.precision) == (0.1, "float32")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epochs": 0}, {"lr": 0.0}, {"seed": -1}, {"drop_path": 1.0}, {"precision": "float8"}, {"lr": float("nan")}],
+)
+def test_numbers_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        dataclasses.replace(RECIPE, **wrong)
+
+
+@pytest.mark.parametrize("reducer", REDUCERS)
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_only_the_task_learns(adapter: str, reducer: str, backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    method = BDM if reducer == "bdm" else Method(reducer)
+    header = small_header(backbone, Method(adapter), method)
+    recipe = dataclasses.replace(RECIPE, epochs=2)
+    torch.manual_seed(recipe.seed)
+    start = new_model(header, backbone).trainable().state_dict()
+    trained = train(header, backbone, digits, recipe, tmp_path / "run.checkpoint")
+    assert fingerprint(backbone.vit) == backbone.fingerprint
+    assert all(parameter.grad is None for parameter in backbone.vit.parameters())
+    assert not trained.model.training
+    for name, value in weights(trained).items():
+        assert not torch.equal(value, start[name]), name
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_training_learns(precision: str, backbone: Backbone, tmp_path: Path) -> None:
+    data = zeros_and_ones(load_dataset("digits"))
+    header = dataclasses.replace(small_header(backbone), labels=data.labels)
+    recipe = dataclasses.replace(RECIPE, epochs=30, lr=3e-2, validate_every=10, precision=precision)
+    trained = train(header, backbone, data, recipe, tmp_path / "run.checkpoint")
+    log = rows(tmp_path / "run.csv")
+    assert [row["epoch"] for row in log if row["val_accuracy"]] == ["10", "20", "30"]
+    assert trained.accuracy == max(float(row["val_accuracy"]) for row in log if row["val_accuracy"])
+    assert trained.accuracy > 0.75
+    assert float(log[-1]["loss"]) < 0.8 * float(log[0]["loss"])
+    assert {value.dtype for value in weights(trained).values()} == {torch.float32}
+
+
+def test_a_run_depends_on_its_seed_alone(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    header = small_header(backbone)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = weights(train(header, backbone, digits, RECIPE, tmp_path / "first.checkpoint"))
+    assert torch.equal(torch.get_rng_state(), before)
+    other = dataclasses.replace(RECIPE, seed=1)
+    differs = weights(train(header, backbone, digits, other, tmp_path / "other.checkpoint"))
+    torch.manual_seed(2)
+    assert_equal(first, weights(train(header, backbone, digits, RECIPE, tmp_path / "again.checkpoint")))
+    assert not torch.equal(first["head.weight"], differs["head.weight"])
+
+
+@pytest.mark.parametrize("bits", [32, 1])
+def test_a_broken_run_ends_like_an_unbroken_one(bits: int, backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    header = small_header(backbone, Method("lora", {"dim": 4, "bits": bits}))
+    whole = train(header, backbone, digits, RECIPE, tmp_path / "whole.checkpoint")
+    with torch.random.fork_rng(devices=[]):
+        run = Run(header, backbone, digits, RECIPE)
+        for _ in range(3):
+            run.advance(lambda: None)
+            run.state().save(tmp_path / "broken.checkpoint")
+        run.advance(lambda: None)  # ... and is killed before it can save
+    resumed = train(header, backbone, digits, RECIPE, tmp_path / "broken.checkpoint")
+    assert_equal(weights(whole), weights(resumed))
+    assert (whole.epoch, whole.accuracy, whole.loss) == (resumed.epoch, resumed.accuracy, resumed.loss)
+    assert rows(tmp_path / "whole.csv") == rows(tmp_path / "broken.csv")
+    last = [Checkpoint.load(tmp_path / f"{name}.checkpoint", run.identity) for name in ("whole", "broken")]
+    assert_equal(last[0].weights, last[1].weights)
+    states = [checkpoint.optimizer["state"] for checkpoint in last]
+    for key in states[0]:
+        assert_equal(states[0][key], states[1][key])
+
+
+def test_a_finished_run_is_not_repeated(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "run.checkpoint"
+    first = train(small_header(backbone), backbone, digits, RECIPE, path)
+    content = path.read_bytes()
+    again = train(small_header(backbone), backbone, digits, RECIPE, path)
+    assert path.read_bytes() == content
+    assert_equal(weights(first), weights(again))
+
+
+def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    header = small_header(backbone)
+    path = tmp_path / "run.checkpoint"
+    train(header, backbone, digits, RECIPE, path)
+    others = [
+        (header, digits, dataclasses.replace(RECIPE, seed=3)),
+        (header, dataclasses.replace(digits, train=digits.test), RECIPE),
+        (small_header(backbone, Method("adaptformer", {"dim": 4, "scale": 0.1})), digits, RECIPE),
+    ]
+    for other_header, data, recipe in others:
+        with pytest.raises(TaskError, match="another run"):
+            train(other_header, backbone, data, recipe, path)
+
+
+def test_a_damaged_checkpoint_is_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "run.checkpoint"
+    header = small_header(backbone)
+    train(header, backbone, digits, dataclasses.replace(RECIPE, epochs=1), path)
+    whole = path.read_bytes()
+    torch.save({"epoch": 1}, tmp_path / "other")
+    for damaged in (whole[: len(whole) // 2], b"", b"text", (tmp_path / "other").read_bytes()):
+        path.write_bytes(damaged)
+        with pytest.raises(TaskError, match=r"run\.checkpoint: not a complete checkpoint"):
+            train(header, backbone, digits, RECIPE, path)
+
+
+class Trap:
+    """Its pickle removes a file when it is loaded."""
+
+    def __init__(self, victim: Path) -> None:
+        self.victim = victim
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.remove, (str(self.victim),)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.touch()
+    torch.save({"epoch": Trap(victim)}, tmp_path / "zip.checkpoint")
+    (tmp_path / "plain.checkpoint").write_bytes(pickle.dumps(Trap(victim), protocol=2))
+    for path in tmp_path.glob("*.checkpoint"):
+        with pytest.raises(TaskError, match="not a complete checkpoint"):
+            Checkpoint.load(path, "")
+    assert victim.exists()
+
+
+class Unseen:
+    """Images that must not be looked at."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int, /) -> Tensor:
+        raise DataError(f"image {index} was read")
+
+
+def test_test_images_are_never_read(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    blind = dataclasses.replace(digits, test=Split(Unseen(), torch.zeros(10, dtype=torch.int64)))
+    recipe = dataclasses.replace(RECIPE, epochs=1)
+    train(small_header(backbone), backbone, blind, recipe, tmp_path / "run.checkpoint")
+
+
+def test_fewer_images_than_a_batch_are_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    recipe = dataclasses.replace(RECIPE, batch_size=81)
+    with pytest.raises(DataError, match="80 training images, fewer than one batch"):
+        train(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint")
+
+
+def test_a_diverging_run_stops(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    recipe = dataclasses.replace(RECIPE, lr=1e38, warmup_epochs=0)
+    with pytest.raises(TaskError, match="training diverged"):
+        train(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint")
+
+
+def test_the_saved_task_answers_like_the_trained_model(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    header = small_header(backbone, Method("adaptformer", {"dim": 4, "bits": 1}))
+    trained = train(header, backbone, digits, RECIPE, tmp_path / "run.checkpoint")
+    save_task(tmp_path / "digits.safetensors", header, trained.model)
+    served = Task.load(tmp_path / "digits.safetensors").build(backbone)
+    images = header.preprocessing.normalize(digits.val.resized(header.preprocessing).images, torch.float32)
+    with torch.inference_mode():
+        assert torch.equal(served(images), trained.model(images))
