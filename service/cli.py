@@ -1,0 +1,66 @@
+"""`fpet serve`: every option of `Settings` as a flag."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from typing import Literal, get_args, get_origin
+
+from pydantic import ValidationError
+
+from service.settings import PREFIX, Settings
+
+_DESCRIPTION = """Serves the tasks of a folder over HTTP; /docs describes the interface. A flag wins over the
+environment, which wins over the default."""
+_INPUT_ERROR = 2
+
+
+def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `serve`."""
+    parser = subparsers.add_parser("serve", help="answer HTTP requests", description=_DESCRIPTION)
+    parser.set_defaults(run=run)
+    for name, field in Settings.model_fields.items():
+        default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
+        shown = "" if default is None else f"; default {default}"
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            default=argparse.SUPPRESS,
+            choices=get_args(field.annotation) if get_origin(field.annotation) is Literal else None,
+            metavar=None if get_origin(field.annotation) is Literal else name.rsplit("_", 1)[-1].upper(),
+            help=f"{field.description} [{PREFIX}{name.upper()}{shown}]",
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        FpetError: if the backbone or the task folder cannot be used.
+    """
+    try:
+        settings = read_settings(arguments)
+    except ValidationError as error:
+        for problem in error.errors():
+            print(f"fpet serve: {_where(problem['loc'])}{problem['msg']}", file=sys.stderr)
+        return _INPUT_ERROR
+    # torch is imported from here on, so that --help does not wait for it.
+    from service.app import create_app  # noqa: PLC0415
+    from service.server import Server  # noqa: PLC0415
+
+    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s: %(message)s")
+    Server(create_app(settings), settings).run()
+    return 0
+
+
+def read_settings(arguments: argparse.Namespace) -> Settings:
+    """The flags that were given, over the environment, over the defaults."""
+    given = {name: value for name, value in vars(arguments).items() if name in Settings.model_fields}
+    return Settings(**given)
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    if not location:
+        return ""
+    name = str(location[0])
+    return f"--{name.replace('_', '-')} ({PREFIX}{name.upper()}): "

@@ -1,0 +1,116 @@
+"""Errors with a place in the HTTP interface; every one is answered as {"error": message, "error_type": type}.
+
+ServiceError
+├── BadRequestError        400  the body is empty or not what its content type says
+├── BadImageError          400  an image that is undecodable, truncated or animated
+├── UnknownTaskError       404
+├── SlowRequestError       408  the body did not arrive in time
+├── TooLargeError          413  body, pixels or number of images over a limit
+├── UnsupportedTypeError   415  content type or image format that is not accepted
+├── InvalidRequestError    422  a parameter or field that is missing, unknown or out of range
+├── OverloadedError        429  the queue is full
+├── ClientGoneError        499  nobody waits for the answer any more
+├── NotReadyError          503  starting, draining, or a task that is not loaded
+└── DeadlineExceededError  504
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class ServiceError(Exception):
+    """Base of every error that a client may see; the message is one sentence."""
+
+    status: ClassVar[int]
+    error_type: ClassVar[str]
+
+    def __init__(self, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.headers = dict(headers or {})
+
+
+class BadRequestError(ServiceError):
+    """The body is empty or not what its content type says."""
+
+    status = 400
+    error_type = "bad_request"
+
+
+class BadImageError(ServiceError):
+    """An image that is undecodable, truncated or animated."""
+
+    status = 400
+    error_type = "bad_image"
+
+
+class UnknownTaskError(ServiceError):
+    """No task of that name."""
+
+    status = 404
+    error_type = "unknown_task"
+
+
+class SlowRequestError(ServiceError):
+    """The body did not arrive in time."""
+
+    status = 408
+    error_type = "slow_request"
+
+
+class TooLargeError(ServiceError):
+    """Body, pixels or number of images over a limit."""
+
+    status = 413
+    error_type = "too_large"
+
+
+class UnsupportedTypeError(ServiceError):
+    """A content type or image format that is not accepted."""
+
+    status = 415
+    error_type = "unsupported_type"
+
+
+class InvalidRequestError(ServiceError):
+    """A parameter or field that is missing, unknown or out of range."""
+
+    status = 422
+    error_type = "invalid_request"
+
+
+class OverloadedError(ServiceError):
+    """The queue is full; `retry_after` is an estimate in seconds."""
+
+    status = 429
+    error_type = "overloaded"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message, {"retry-after": str(max(1, math.ceil(retry_after)))})
+
+
+class ClientGoneError(ServiceError):
+    """The client closed the connection before its answer was ready."""
+
+    status = 499
+    error_type = "client_gone"
+
+
+class NotReadyError(ServiceError):
+    """The service is starting or draining, or a task is not loaded."""
+
+    status = 503
+    error_type = "not_ready"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, {"retry-after": "1"})
+
+
+class DeadlineExceededError(ServiceError):
+    """The answer was not ready in time."""
+
+    status = 504
+    error_type = "deadline_exceeded"

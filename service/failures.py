@@ -1,0 +1,57 @@
+"""Any exception to its answer: the one place where errors become HTTP."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from service.errors import InvalidRequestError, ServiceError
+
+logger = logging.getLogger(__name__)
+
+INTERNAL = "internal_error"
+STATUS_CODES = sorted({200, 500, *(error.status for error in ServiceError.__subclasses__())})
+ERROR_TYPES = [INTERNAL, *(error.error_type for error in ServiceError.__subclasses__())]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a client is told."""
+
+    status: int
+    error_type: str
+    message: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """The answer to an error of ours, of FastAPI's, of the router's, or one that nobody foresaw.
+
+        The last tells the client nothing but an id, under which the log has the rest.
+        """
+        match error:
+            case ServiceError():
+                return cls(error.status, error.error_type, error.message, error.headers)
+            case RequestValidationError():
+                first = error.errors()[0]
+                where = ".".join(str(part) for part in first["loc"])
+                return cls.of(InvalidRequestError(f"{where}: {first['msg']}"))
+            case HTTPException():
+                error_type = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+                return cls(error.status_code, error_type, str(error.detail), error.headers or {})
+            case _:
+                reference = uuid.uuid4().hex
+                logger.error("internal error %s", reference, exc_info=error)
+                return cls(500, INTERNAL, f"internal error {reference}")
+
+    def response(self) -> JSONResponse:
+        """As JSON."""
+        content = {"error": self.message, "error_type": self.error_type}
+        return JSONResponse(content, status_code=self.status, headers=dict(self.headers))

@@ -1,0 +1,163 @@
+"""The encoded images in a request's body, read with a running limit: the three ways to send them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pydantic
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import ClientDisconnect, Request
+
+from service.deadline import Deadline
+from service.errors import (
+    BadRequestError,
+    ClientGoneError,
+    InvalidRequestError,
+    SlowRequestError,
+    TooLargeError,
+    UnsupportedTypeError,
+)
+from service.schemas import EncodedImages
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+MULTIPART = "multipart/form-data"
+JSON = "application/json"
+BYTES = "application/octet-stream"
+ACCEPTED = f"image/*, {BYTES}, {MULTIPART} and {JSON}"
+
+
+@dataclass(frozen=True)
+class BodyReader:
+    """Reads images from bodies of at most `max_body` bytes and `max_images` images; `pool` parses what takes long."""
+
+    max_body: int
+    max_images: int
+    pool: Executor
+
+    async def read(self, request: Request, deadline: Deadline) -> list[bytes]:
+        """The encoded images of the request, at least one, in their order.
+
+        Raises:
+            UnsupportedTypeError, BadRequestError, InvalidRequestError, TooLargeError: by what was sent.
+            SlowRequestError, ClientGoneError: if it did not arrive.
+        """
+        kind, options = parse_options_header(request.headers.get("content-type"))
+        media_type = kind.decode("latin-1")
+        try:
+            async with asyncio.timeout_at(deadline.at):
+                if media_type == MULTIPART:
+                    return await self._read_multipart(request, options.get(b"boundary", b""))
+                if media_type == JSON:
+                    body = await self._read_whole(request)
+                    loop = asyncio.get_running_loop()
+                    return await loop.run_in_executor(self.pool, parse_json, body, self.max_images)
+                if media_type == BYTES or media_type.startswith("image/"):
+                    return [await self._read_whole(request)]
+        except TimeoutError as error:
+            raise SlowRequestError(f"the body did not arrive within {deadline.seconds:g} seconds") from error
+        except ClientDisconnect as error:
+            raise ClientGoneError("the client left before its request was complete") from error
+        sent = f"content type {media_type!r}" if media_type else "a body without content type"
+        raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
+
+    async def _read_whole(self, request: Request) -> bytes:
+        body = b"".join([chunk async for chunk in self._chunks(request)])
+        if not body:
+            raise BadRequestError("the body is empty")
+        return body
+
+    async def _read_multipart(self, request: Request, boundary: bytes) -> list[bytes]:
+        form = _Form(self.max_images)
+        try:
+            parser = MultipartParser(boundary, form.callbacks())
+            async for chunk in self._chunks(request):
+                parser.write(chunk)
+        except FormParserError as error:
+            raise BadRequestError(f"the body is not {MULTIPART}: {error}") from error
+        if not form.complete:
+            raise BadRequestError(f"the {MULTIPART} body ends before its last boundary")
+        if not form.parts:
+            raise BadRequestError(f"the {MULTIPART} body has no parts")
+        return [bytes(part) for part in form.parts]
+
+    async def _chunks(self, request: Request) -> AsyncIterator[bytes]:
+        """The body as it arrives; nothing is read once it is known to be too long."""
+        too_large = TooLargeError(f"the body is longer than the limit of {self.max_body} bytes")
+        announced = request.headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced) > self.max_body:
+            raise too_large
+        length = 0
+        async for chunk in request.stream():
+            length += len(chunk)
+            if length > self.max_body:
+                raise too_large
+            yield chunk
+
+
+class _Form:
+    """Collects the parts of a form in memory, whatever their names; the parser calls it as they come."""
+
+    def __init__(self, max_parts: int) -> None:
+        self.parts: list[bytearray] = []
+        self.complete = False
+        self._max_parts = max_parts
+
+    def callbacks(self) -> MultipartCallbacks:
+        return {"on_part_begin": self._begin, "on_part_data": self._extend, "on_end": self._end}
+
+    def _begin(self) -> None:
+        if len(self.parts) == self._max_parts:
+            raise _too_many(self._max_parts)
+        self.parts.append(bytearray())
+
+    def _extend(self, data: bytes, start: int, end: int) -> None:
+        self.parts[-1] += memoryview(data)[start:end]
+
+    def _end(self) -> None:
+        self.complete = True
+
+
+def parse_json(body: bytes, max_images: int) -> list[bytes]:
+    """The images of an `EncodedImages` document.
+
+    Raises:
+        InvalidRequestError: if it is none, or a string is not base64.
+        TooLargeError: if there are more than `max_images`.
+    """
+    try:
+        texts = EncodedImages.model_validate_json(body).images
+    except pydantic.ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidRequestError(f"{where}: {first['msg']}" if where else first["msg"]) from error
+    if len(texts) > max_images:
+        raise _too_many(max_images)
+    return [decode_base64(text, f"images.{i}") for i, text in enumerate(texts)]
+
+
+def decode_base64(text: str, where: str) -> bytes:
+    """The bytes of base64, which may be inside a data URI and broken into lines.
+
+    Raises:
+        InvalidRequestError: naming `where` the text is no base64.
+    """
+    if text.startswith("data:"):
+        head, _, text = text.partition(",")
+        if not head.endswith(";base64"):
+            raise InvalidRequestError(f"{where}: the data URI is not base64")
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except ValueError as error:  # binascii.Error, or characters beyond ASCII
+        raise InvalidRequestError(f"{where}: not base64 (images are not fetched from addresses)") from error
+
+
+def _too_many(max_images: int) -> TooLargeError:
+    return TooLargeError(f"the request has more than {max_images} images")

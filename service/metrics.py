@@ -1,0 +1,149 @@
+"""The service's Prometheus metrics, in a registry of their own; times are in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+OTHER = "_other"  # label of names that are no task, and of tasks beyond the cap; no task can be called so
+MAX_TASK_LABELS = 100
+CALIBRATED = "calibrated"
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward of one task's images; tokens are summed over the images.
+
+    baseline_seconds: what it would have taken without token reduction; None if that is not known or was asked for.
+    """
+
+    task: str
+    reduced: bool
+    images: int
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+    baseline_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Totals over the reduced forwards of one task label."""
+
+    task: str
+    images: int
+    tokens_in: int
+    tokens_out: int
+    forward_seconds: float
+    baseline_seconds: float
+
+
+class Metrics:
+    """All metrics; `codes` and `reasons` are the status codes and failures whose series start at zero."""
+
+    def __init__(self, codes: Iterable[int], reasons: Iterable[str]) -> None:
+        self.registry = CollectorRegistry()
+        self._codes = tuple(codes)
+        self._tasks: set[str] = {OTHER}
+        ProcessCollector(registry=self.registry)
+        self._requests = self._counter("requests", "Requests that name a task.", "task", "code")
+        self.request_seconds = self._histogram("request_duration_seconds", "Arrival of a request to its answer.")
+        self.queue_seconds = self._histogram("queue_duration_seconds", "Decoded to the start of the forward.")
+        self.decode_seconds = self._histogram("decode_duration_seconds", "Decoding the images of a request.")
+        self._forward_duration = self._histogram("forward_duration_seconds", "One batch in the model.", "tokens")
+        self.queue_size = self._gauge("queue_size", "Images admitted and in no batch yet.")
+        self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
+        self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
+        self._images = self._counter("images", "Images that went through the model.", "task", "tokens")
+        self._tokens_in = self._counter("tokens_in", "Tokens that entered the first block.", "task", "tokens")
+        self._tokens_out = self._counter("tokens_out", "Tokens that left the last block.", "task", "tokens")
+        self._forward = self._counter("forward_seconds", "Time in the model.", "task", "tokens")
+        self._baseline = self._counter(
+            "forward_baseline_seconds",
+            'What forward_seconds{tokens="reduced"} would have been without token reduction.',
+            "task",
+            "source",
+        )
+        self.task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
+        self.task_loads = self._counter("task_loads", "Attempts to load a task file.", "result")
+        self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
+        for reason in reasons:
+            self.failures.labels(reason)
+        for result in ("loaded", "failed"):
+            self.task_loads.labels(result)
+        for tokens in ("reduced", "full"):
+            self._forward_duration.labels(tokens)
+        self._start_at_zero(OTHER)
+
+    def add_task(self, task: str) -> None:
+        """Gives a task a label of its own, unless there are too many."""
+        if task not in self._tasks and len(self._tasks) <= MAX_TASK_LABELS:
+            self._tasks.add(task)
+            self._start_at_zero(task)
+
+    def label(self, task: str) -> str:
+        """The label under which a task, or a name that is none, is counted."""
+        return task if task in self._tasks else OTHER
+
+    def count_request(self, task: str, code: int, seconds: float) -> None:
+        """Counts an answered request."""
+        self._requests.labels(self.label(task), str(code)).inc()
+        self.request_seconds.observe(seconds)
+
+    def count_batch(self, forwards: Iterable[Forward]) -> None:
+        """Counts what ran as one batch."""
+        forwards = list(forwards)
+        self._batch_tasks.observe(len({forward.task for forward in forwards}))
+        self._batch_size.observe(sum(forward.images for forward in forwards))
+        for forward in forwards:
+            labels = (self.label(forward.task), "reduced" if forward.reduced else "full")
+            self._forward_duration.labels(labels[1]).observe(forward.seconds)
+            self._forward.labels(*labels).inc(forward.seconds)
+            self._images.labels(*labels).inc(forward.images)
+            self._tokens_in.labels(*labels).inc(forward.tokens_in)
+            self._tokens_out.labels(*labels).inc(forward.tokens_out)
+            if forward.baseline_seconds is not None:
+                self._baseline.labels(labels[0], CALIBRATED).inc(forward.baseline_seconds)
+
+    def savings(self) -> list[Saving]:
+        """What the counters say about reduced forwards, by task label, so that no two pages can disagree."""
+        return [
+            Saving(
+                task=task,
+                images=int(self._reduced("images", task)),
+                tokens_in=int(self._reduced("tokens_in", task)),
+                tokens_out=int(self._reduced("tokens_out", task)),
+                forward_seconds=self._reduced("forward_seconds", task),
+                baseline_seconds=self._value("forward_baseline_seconds", task=task, source=CALIBRATED),
+            )
+            for task in sorted(self._tasks)
+            if task != OTHER or self._reduced("images", OTHER)
+        ]
+
+    def _reduced(self, name: str, task: str) -> float:
+        return self._value(name, task=task, tokens="reduced")
+
+    def _value(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(f"fpet_{name}_total", labels) or 0.0
+
+    def _start_at_zero(self, task: str) -> None:
+        for code in self._codes:
+            self._requests.labels(task, str(code))
+        for tokens in ("reduced", "full"):
+            for counter in (self._images, self._tokens_in, self._tokens_out, self._forward):
+                counter.labels(task, tokens)
+        self._baseline.labels(task, CALIBRATED)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"fpet_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"fpet_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+        return Histogram(f"fpet_{name}", text, labels, registry=self.registry, buckets=buckets)

@@ -1,0 +1,45 @@
+"""Around every request: it is timed and counted, and an exception that nobody caught is still answered."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.failures import Failure
+from service.metrics import Metrics
+
+
+class Observed:
+    """ASGI middleware; counts the requests that ask something of a task."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        status: int | None = None
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            failure = Failure.of(error)
+            self._metrics.failures.labels(failure.error_type).inc()
+            if status is not None:
+                raise  # half an answer is out: only closing the connection can tell the client
+            await failure.response()(scope, receive, watched)
+        finally:
+            task = scope.get("path_params", {}).get("task")
+            if task is not None and scope["method"] == "POST":
+                self._metrics.count_request(task, status or 500, time.perf_counter() - started)

@@ -1,0 +1,47 @@
+"""What routes share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from service.runtime import Runtime
+from service.schemas import Error
+
+
+async def _runtime(request: Request) -> Runtime:  # a plain function would run in a thread
+    runtime: Runtime = request.app.state.runtime
+    return runtime
+
+
+RuntimeDep = Annotated[Runtime, Depends(_runtime)]
+
+_ERRORS = {
+    400: ("the body is empty, or an image undecodable, truncated or animated", "bad_image", "the image is empty"),
+    404: ("unknown task", "unknown_task", "there is no task 'shoes'; GET /v1/tasks lists them"),
+    408: ("the body did not arrive in time", "slow_request", "the body did not arrive within 30 seconds"),
+    413: ("too many bytes, pixels or images", "too_large", "the body is longer than the limit of 33554432 bytes"),
+    415: ("content type or image format that is not accepted", "unsupported_type", "content type 'text/plain' ..."),
+    422: ("a parameter or field is wrong", "invalid_request", "query.top_k: the task has 10 labels"),
+    429: (
+        "the queue is full; see Retry-After",
+        "overloaded",
+        "the queue has 256 places, 256 are taken and 1 are needed",
+    ),
+    500: ("an id for the log and nothing else", "internal_error", "internal error 5f1c..."),
+    503: ("starting or draining", "not_ready", "the service is starting"),
+    504: ("the deadline passed", "deadline_exceeded", "no answer was ready within 30 seconds"),
+}
+
+
+def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """The answers with these codes, for the API's description."""
+    return {
+        code: {
+            "model": Error,
+            "description": _ERRORS[code][0],
+            "content": {"application/json": {"example": {"error": _ERRORS[code][2], "error_type": _ERRORS[code][1]}}},
+        }
+        for code in codes
+    }

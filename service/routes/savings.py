@@ -1,0 +1,46 @@
+"""GET /v1/savings."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from service.calibration import Point
+from service.metrics import Saving
+from service.routes.common import RuntimeDep
+from service.schemas import CalibrationPoint, Savings, TaskCalibration, TaskSavings
+
+router = APIRouter(tags=["savings"])
+
+
+@router.get("/v1/savings")
+async def get_savings(runtime: RuntimeDep) -> Savings:
+    """What token reduction saved since the start, by the same counters as /metrics, and what the baseline rests on."""
+    loaded = [entry.task for entry in runtime.catalog.entries() if entry.task]
+    return Savings(
+        tasks=[_task(saving) for saving in runtime.metrics.savings()],
+        calibration=[
+            TaskCalibration(task=task.header.name, points=[_point(p) for p in runtime.engine.calibration(task)])
+            for task in loaded
+        ],
+    )
+
+
+def _task(saving: Saving) -> TaskSavings:
+    known = saving.forward_seconds > 0 and saving.baseline_seconds > 0
+    return TaskSavings(
+        task=saving.task,
+        images=saving.images,
+        tokens_in=saving.tokens_in,
+        tokens_out=saving.tokens_out,
+        forward_seconds=saving.forward_seconds,
+        baseline_seconds=saving.baseline_seconds,
+        speedup=saving.baseline_seconds / saving.forward_seconds if known else None,
+    )
+
+
+def _point(point: Point) -> CalibrationPoint:
+    return CalibrationPoint(
+        batch_size=point.batch_size,
+        reduced_ms=round(1000 * point.reduced_seconds, 3),
+        full_ms=round(1000 * point.full_seconds, 3),
+    )

@@ -1,0 +1,43 @@
+"""GET /v1/tasks and GET /v1/tasks/{task}."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from service.catalog import Entry
+from service.routes.common import RuntimeDep, errors
+from service.schemas import TaskInfo, TaskList, TokenCounts
+
+router = APIRouter(tags=["tasks"])
+
+
+@router.get("/v1/tasks", response_model_exclude_none=True)
+async def list_tasks(runtime: RuntimeDep) -> TaskList:
+    """All tasks, by name."""
+    return TaskList(tasks=[_info(entry) for entry in runtime.catalog.entries()])
+
+
+@router.get("/v1/tasks/{task}", response_model_exclude_none=True, responses=errors(404, 422))
+async def get_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+    """One task."""
+    return _info(runtime.catalog.entry(task))
+
+
+def _info(entry: Entry) -> TaskInfo:
+    if entry.task is None:
+        return TaskInfo(name=entry.name, state=entry.state, reason=entry.reason)
+    task, header = entry.task, entry.task.header
+    return TaskInfo(
+        name=entry.name,
+        state=entry.state,
+        reason=entry.reason,
+        generation=task.generation,
+        digest=task.digest,
+        bytes=task.size,
+        labels=list(header.labels),
+        backbone=header.backbone.architecture,
+        adapter=header.adapter.kind,
+        reducer=header.reducer.kind,
+        tokens=TokenCounts(into=task.tokens_in, out=task.tokens_out),
+        provenance=header.provenance,
+    )

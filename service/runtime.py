@@ -1,0 +1,143 @@
+"""The running service: its parts, its start and end, and the way of images through it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from service.batcher import Batcher
+from service.calibration import batch_sizes
+from service.catalog import Catalog
+from service.deadline import Deadline
+from service.decode import Decoder
+from service.engine import Engine, Group, LoadedTask, Output
+from service.errors import NotReadyError
+from service.hardware import cores, pick_workers
+from service.inputs import BodyReader
+from service.metrics import Metrics
+from service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+Status = Literal["starting", "ready", "draining", "failed"]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """One output an image, in their order; tokens of each after the last block; where the time went, in seconds."""
+
+    outputs: list[Output]
+    tokens_out: int
+    decode: float
+    queue: float
+    inference: float
+
+
+class Runtime:
+    """What requests are served with; `status` says whether they are."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, engine: Engine, catalog: Catalog) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.engine = engine
+        self.catalog = catalog
+        self.status: Status = "starting"
+        self.warm = asyncio.Event()
+        workers = pick_workers(settings.workers, engine.device)
+        self._forward_pool = _threads("forward", workers, settings.threads)
+        self._decode_pool = _threads("decode", settings.decode_threads or cores(), 1)
+        self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
+        self._decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool)
+        self.batcher: Batcher[Group, Tensor, Output] = Batcher(
+            engine.run,
+            self._forward_pool,
+            workers=workers,
+            max_batch=settings.max_batch,
+            max_queue=settings.max_queue,
+        )
+        metrics.queue_size.set_function(lambda: self.batcher.queued)
+
+    def require_ready(self) -> None:
+        """Raises NotReadyError until the service is warm; while it drains, what still arrives is served."""
+        if self.status in ("starting", "failed"):
+            raise NotReadyError(f"the service is {self.status}")
+
+    async def infer(self, task: LoadedTask, images: Sequence[bytes], *, reduced: bool, deadline: Deadline) -> Inference:
+        """Encoded images to outputs.
+
+        Raises:
+            OverloadedError: before anything is decoded.
+            BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError, BatchError
+        """
+        loop, group = asyncio.get_running_loop(), Group(task, reduced)
+        with self.batcher.admit(len(images)) as ticket:
+            admitted = loop.time()
+            async with deadline.limit():
+                pixels = await self._decoder.decode(images, task.header.preprocessing)
+            self.metrics.decode_seconds.observe(loop.time() - admitted)
+            done = await self.batcher.submit(ticket, group, pixels, deadline)
+        queued, started = done[0].queued, min(one.started for one in done)
+        self.metrics.queue_seconds.observe(started - queued)
+        return Inference(
+            outputs=[one.result for one in done],
+            tokens_out=group.tokens_out,
+            decode=queued - admitted,
+            queue=started - queued,
+            inference=max(one.finished for one in done) - started,
+        )
+
+    async def warm_up(self) -> None:
+        """Loads every task and times the forwards; afterwards the service is ready."""
+        loop, settings = asyncio.get_running_loop(), self.settings
+        try:
+            for entry in self.catalog.entries():
+                await loop.run_in_executor(self._forward_pool, self.catalog.load, entry.name)
+            tasks = [entry.task for entry in self.catalog.entries() if entry.task]
+            for size in batch_sizes(settings.max_batch):
+                for task in tasks:
+                    await loop.run_in_executor(
+                        self._forward_pool, self.engine.calibrate, task, size, settings.calibration_repeats
+                    )
+        except Exception:
+            logger.exception("the service cannot start")
+            self.status = "failed"
+            return
+        logger.info("ready: %d tasks on %s in %s", len(tasks), self.engine.device, self.engine.dtype)
+        self.status = "ready"
+        self.warm.set()
+
+    async def close(self) -> None:
+        """Answers what was admitted and ends the threads."""
+        self.status = "draining"
+        await self.batcher.drain()
+        self._forward_pool.shutdown()
+        self._decode_pool.shutdown()
+
+
+@asynccontextmanager
+async def running(settings: Settings, metrics: Metrics, engine: Engine, catalog: Catalog) -> AsyncIterator[Runtime]:
+    """A runtime that warms up in the background while the service already says that it is alive."""
+    runtime = Runtime(settings, metrics, engine, catalog)
+    warming = asyncio.create_task(runtime.warm_up())
+    try:
+        yield runtime
+    finally:
+        warming.cancel()
+        await runtime.close()
+
+
+def _threads(name: str, count: int, torch_threads: int) -> ThreadPoolExecutor:
+    def initialise() -> None:
+        # The first call makes torch set up this thread from a global, which would otherwise override the second later.
+        torch.get_num_threads()
+        torch.set_num_threads(torch_threads)
+
+    return ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initialise)

@@ -1,0 +1,139 @@
+"""The JSON that goes in and out."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Vector = Literal["probabilities", "logits", "embedding"]
+
+
+class Schema(BaseModel):
+    """Base of all: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class EncodedImages(Schema):
+    """Images inside JSON."""
+
+    images: list[str] = Field(
+        min_length=1,
+        description="one string an image: base64, or a data URI with base64",
+        examples=[["iVBORw0KGgo..."]],
+    )
+
+
+class Prediction(Schema):
+    """One label for one image."""
+
+    label: str = Field(examples=["ankle boot"])
+    index: int = Field(description="position of the label in the task's list", examples=[9])
+    probability: float = Field(description="softmax over all labels", examples=[0.97])
+
+
+class TokenCounts(Schema):
+    """Tokens of each image at the first block and after the last."""
+
+    into: int = Field(serialization_alias="in", examples=[197])
+    out: int = Field(examples=[99])
+
+
+class Timings(Schema):
+    """Milliseconds that the request spent in each stage."""
+
+    decode: float = Field(description="decoding and resizing the images", examples=[1.1])
+    queue: float = Field(description="from decoded to the start of the first forward", examples=[0.2])
+    inference: float = Field(description="from there to the end of the last forward", examples=[14.9])
+    total: float = Field(description="from the arrival of the request", examples=[17.0])
+
+
+class Classification(Schema):
+    """The answer for the images of one request, in their order."""
+
+    task: str = Field(examples=["fashion-mnist"])
+    digest: str = Field(description="SHA-256 of the task file that answered")
+    generation: int = Field(description="how often the task was replaced, counting from 1", examples=[1])
+    predictions: list[list[Prediction]] = Field(description="for each image the most probable labels, best first")
+    probabilities: list[list[float]] | None = Field(
+        default=None, description="for each image all labels' probabilities"
+    )
+    logits: list[list[float]] | None = Field(default=None, description="for each image all labels' logits")
+    embedding: list[list[float]] | None = Field(default=None, description="for each image the pooled features")
+    tokens: TokenCounts
+    timings_ms: Timings
+
+
+class TaskInfo(Schema):
+    """A task and its state."""
+
+    name: str = Field(examples=["fashion-mnist"])
+    state: Literal["available", "loading", "loaded", "failed"]
+    reason: str | None = Field(default=None, description="why the state is `failed`")
+    generation: int | None = None
+    digest: str | None = Field(default=None, description="SHA-256 of the task file")
+    bytes: int | None = Field(default=None, description="size of the task file")
+    labels: list[str] | None = None
+    backbone: str | None = Field(default=None, description="timm architecture")
+    adapter: str | None = None
+    reducer: str | None = None
+    tokens: TokenCounts | None = None
+    provenance: dict[str, Any] | None = Field(
+        default=None, description="data, recipe, seed and accuracies as its author wrote"
+    )
+
+
+class TaskList(Schema):
+    """All tasks."""
+
+    tasks: list[TaskInfo]
+
+
+class TaskSavings(Schema):
+    """What token reduction did for one task since the start, over requests with `tokens=reduced`."""
+
+    task: str
+    images: int
+    tokens_in: int
+    tokens_out: int
+    forward_seconds: float
+    baseline_seconds: float = Field(
+        description="forward_seconds, scaled by the measured cost of doing without reduction"
+    )
+    speedup: float | None = Field(description="baseline_seconds / forward_seconds; below 1 where reduction costs time")
+
+
+class CalibrationPoint(Schema):
+    """Median forward times of a batch size at start-up, timed alternately."""
+
+    batch_size: int
+    reduced_ms: float
+    full_ms: float
+
+
+class TaskCalibration(Schema):
+    """Where a task's baseline comes from."""
+
+    task: str
+    points: list[CalibrationPoint]
+
+
+class Savings(Schema):
+    """What token reduction saves, as measured."""
+
+    tasks: list[TaskSavings]
+    calibration: list[TaskCalibration]
+
+
+class Status(Schema):
+    """Health."""
+
+    status: str = Field(examples=["ready"])
+
+
+class Error(Schema):
+    """Every error."""
+
+    error: str = Field(description="one sentence")
+    error_type: str

@@ -1,0 +1,79 @@
+"""Every option of the service, declared once: name, default, bounds and help.
+
+An option `max_batch` is the environment variable FPET_MAX_BATCH and the flag --max-batch of `fpet serve`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "FPET_"
+
+Format = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
+
+
+def _split(value: object) -> object:
+    return [item.strip() for item in value.split(",")] if isinstance(value, str) else value
+
+
+class Settings(BaseSettings):
+    """Options of the service; the constructor wins over the environment, which wins over the default."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least severe messages to log; info has a line a request"
+    )
+
+    backbone: Path | None = Field(
+        default=None, description="safetensors file of the backbone; the embedded one if not given"
+    )
+    tasks: Path | None = Field(default=None, description="folder of task files; the embedded one if not given")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="where the forward runs; auto: cuda if there is one"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto",
+        description="type of weights and activations; auto: bfloat16 where the processor computes in it, else float32",
+    )
+
+    workers: int = Field(default=0, ge=0, le=256, description="forwards at once; 0: one a core, or one on a GPU")
+    threads: int = Field(default=1, ge=1, le=256, description="threads in one forward on the CPU")
+    decode_threads: int = Field(default=0, ge=0, le=256, description="threads that decode images; 0: one a core")
+    max_batch: int = Field(default=16, ge=1, le=1024, description="images in one forward")
+    max_queue: int = Field(default=256, ge=1, description="images waiting for a forward; more are refused with 429")
+    deadline: float = Field(
+        default=30.0, gt=0, description="seconds from a request's arrival until it is answered with 504"
+    )
+
+    max_body: int = Field(default=32 * 2**20, ge=1, description="bytes in a request's body")
+    max_pixels: int = Field(default=50_000_000, ge=1, description="pixels in an image, before it is resized")
+    max_images: int = Field(default=64, ge=1, description="images in a request; at most max-queue")
+    formats: Annotated[tuple[Format, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=("jpeg", "png", "webp", "gif", "bmp"),
+        min_length=1,
+        description="image formats accepted, comma-separated",
+    )
+
+    calibration_repeats: int = Field(
+        default=5,
+        ge=0,
+        le=100,
+        description="timings a batch size, with and without token reduction, at start-up; 0: none",
+    )
+    shutdown_delay: float = Field(
+        default=1.0, ge=0, description="seconds after SIGTERM in which /readyz says 503 and requests are still accepted"
+    )
+    drain_seconds: float = Field(default=30.0, gt=0, description="seconds that accepted requests then have to finish")
+
+    @model_validator(mode="after")
+    def _limits_agree(self) -> Self:
+        if self.max_images > self.max_queue:
+            raise ValueError(f"max_images ({self.max_images}) must not exceed max_queue ({self.max_queue})")
+        return self

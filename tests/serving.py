@@ -1,0 +1,151 @@
+"""The real service on small weights, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import torch
+from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+
+from fpet.backbone import Backbone, save_backbone
+from fpet.header import Method, TaskHeader
+from fpet.task import new_model, save_task
+from service.app import create_app
+from service.runtime import Runtime
+from service.server import Server
+from service.settings import Settings
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Files:
+    """A backbone, and a folder with the tasks `digits` (reduced by BDM) and `plain` (not reduced, three labels)."""
+
+    backbone: Path
+    tasks: Path
+
+
+def write_files(folder: Path) -> Files:
+    """Makes them, with random weights that tell images apart."""
+    backbone = small_backbone()
+    files = Files(folder / "backbone.safetensors", folder / "tasks")
+    save_backbone(files.backbone, backbone.vit, ARCHITECTURE, ARGUMENTS, {})
+    digits = small_header(backbone)
+    plain = dataclasses.replace(
+        small_header(backbone, reducer=Method("none")), name="plain", labels=("cat", "dog", "émeu")
+    )
+    for header in (digits, plain):
+        write_task(files.tasks / f"{header.name}.safetensors", header, backbone)
+    return files
+
+
+def write_task(path: Path, header: TaskHeader, backbone: Backbone, seed: int = 0) -> None:
+    """A task file with random weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = new_model(header, backbone)
+        for parameter in model.trainable().parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+    save_task(path, header, model)
+
+
+def small_settings(files: Files, **changes: object) -> Settings:
+    """Settings for tests: small, exact, and quick to start and stop."""
+    options = {
+        "backbone": files.backbone,
+        "tasks": files.tasks,
+        "device": "cpu",
+        "dtype": "float32",
+        "log_level": "warning",
+        "max_batch": 4,
+        "calibration_repeats": 1,
+        "shutdown_delay": 0,
+    }
+    return Settings(**{**options, **changes})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A service in another thread, with a client of it."""
+
+    client: httpx.Client
+    server: Server
+    runtime: Runtime
+    loop: asyncio.AbstractEventLoop
+    address: tuple[str, int]
+
+    def on_loop(self, function: Callable[[], Result]) -> Result:
+        """Calls a function where the service's state lives."""
+
+        async def call() -> Result:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Asks again and again; each question is a request, which gives the service time to get there."""
+        give_up = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < give_up
+
+    def classify(self, image: bytes, task: str = "digits", **query: object) -> httpx.Response:
+        """POSTs one image."""
+        return self.client.post(
+            f"/v1/tasks/{task}/classify", params=query, content=image, headers={"content-type": "image/png"}
+        )
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A value as /metrics tells it."""
+        pairs = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+        sample = f"fpet_{name}{{{pairs}}} " if pairs else f"fpet_{name} "
+        lines = self.client.get("/metrics").text.splitlines()
+        return float(next(line.removeprefix(sample) for line in lines if line.startswith(sample)))
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[Serving]:
+    """Starts the service, waits until it is ready, and stops it as a signal would."""
+    app = create_app(settings)
+    server = _Announcing(app, settings)
+    # Only sockets made explicitly for TCP get asyncio's TCP_NODELAY, without which every answer takes 40 ms.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+        listening.bind(("127.0.0.1", 0))
+        address = listening.getsockname()
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            assert server.announced.wait(timeout=60)
+            assert server.loop is not None
+            with httpx.Client(base_url=f"http://{address[0]}:{address[1]}", timeout=60) as client:
+                yield Serving(client, server, app.state.runtime, server.loop, address)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+class _Announcing(Server):
+    """Says when it is warm, so that nobody has to ask again and again."""
+
+    announced: threading.Event
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def __init__(self, app: object, settings: Settings) -> None:
+        super().__init__(app, settings)  # type: ignore[arg-type]
+        self.announced = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.loop = asyncio.get_running_loop()
+        await self._app.state.runtime.warm.wait()
+        self.announced.set()

@@ -1,0 +1,80 @@
+"""The application: what it refuses to start with, and what it says before it is warm."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pictures
+import pytest
+from fastapi import FastAPI
+from serving import Files, small_settings
+
+from fpet.errors import BackboneError, TaskError
+from service.app import create_app
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def app(small_files: Files) -> AsyncIterator[FastAPI]:
+    """Started, and not yet warm until somebody waits for it."""
+    app = create_app(small_settings(small_files))
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+        yield client
+
+
+async def classify(client: httpx.AsyncClient) -> httpx.Response:
+    return await client.post("/v1/tasks/digits/classify", content=pictures.png(), headers={"content-type": "image/png"})
+
+
+async def test_it_lives_before_it_is_ready(app: FastAPI, client: httpx.AsyncClient) -> None:
+    assert (await client.get("/livez")).status_code == 200
+    early = await client.get("/readyz")
+    assert (early.status_code, early.json()) == (503, {"status": "starting"})
+    refused = await classify(client)
+    assert (refused.status_code, refused.json()["error_type"]) == (503, "not_ready")
+    assert refused.headers["retry-after"]
+    await app.state.runtime.warm.wait()
+    assert (await client.get("/readyz")).status_code == 200
+    assert (await classify(client)).status_code == 200
+
+
+async def test_it_ends_while_it_warms_up(small_files: Files) -> None:
+    app = create_app(small_settings(small_files, calibration_repeats=100))
+    async with app.router.lifespan_context(app):
+        pass
+    assert app.state.runtime.status == "draining"
+
+
+async def test_a_bad_task_file_is_reported_and_the_others_serve(small_files: Files, tmp_path: Path) -> None:
+    for path in small_files.tasks.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "broken.safetensors").write_bytes(b"no task")
+    app = create_app(small_settings(small_files, tasks=tmp_path))
+    transport = httpx.ASGITransport(app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        await app.state.runtime.warm.wait()
+        broken = (await client.get("/v1/tasks/broken")).json()
+        assert broken["state"] == "failed"
+        assert broken["reason"].startswith("broken.safetensors: not a complete safetensors file")
+        assert str(tmp_path) not in broken["reason"]
+        assert (await classify(client)).status_code == 200
+        refused = await client.post(
+            "/v1/tasks/broken/classify", content=pictures.png(), headers={"content-type": "image/png"}
+        )
+        assert (refused.status_code, refused.json()["error_type"]) == (503, "not_ready")
+
+
+async def test_it_does_not_start_without_its_files(small_files: Files, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="the task folder does not exist"):
+        create_app(small_settings(small_files, tasks=tmp_path / "nowhere"))
+    with pytest.raises(BackboneError, match="backbone"):
+        create_app(small_settings(small_files, backbone=tmp_path / "backbone"))

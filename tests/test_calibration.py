@@ -1,0 +1,35 @@
+"""The baseline is measured, side by side, at every batch size."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.calibration import Point, batch_sizes, measure, ratio_at
+
+POINTS = [Point(1, 2.0, 1.0), Point(4, 1.0, 2.0), Point(8, 1.0, 1.0)]
+
+
+@pytest.mark.parametrize(("largest", "sizes"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])])
+def test_batch_sizes_double_up_to_the_largest(largest: int, sizes: list[int]) -> None:
+    assert batch_sizes(largest) == sizes
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "ratio"), [(1, 0.5), (2, 1.0), (4, 2.0), (6, 1.5), (8, 1.0), (100, 1.0)], ids=str
+)
+def test_ratios_are_interpolated_between_the_sizes_measured(batch_size: int, ratio: float) -> None:
+    assert ratio_at(POINTS, batch_size) == pytest.approx(ratio)
+
+
+def test_forwards_take_turns_and_the_median_counts() -> None:
+    order: list[bool] = []
+    times = {True: iter([1.0, 9.0, 2.0]), False: iter([3.0, 4.0, 50.0])}
+
+    def seconds(reduced: bool) -> float:
+        order.append(reduced)
+        return next(times[reduced])
+
+    point = measure(4, 3, seconds)
+    assert order == [True, False, False, True, True, False]
+    assert point == Point(4, reduced_seconds=2.0, full_seconds=4.0)
+    assert point.ratio == 2.0

@@ -1,0 +1,102 @@
+"""Names to tasks: a file that cannot serve says why, and never disturbs what does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from serving import write_task
+from small import small_backbone, small_header
+
+from fpet.errors import TaskError
+from service.catalog import Catalog
+from service.engine import Engine
+from service.errors import NotReadyError, UnknownTaskError
+from service.metrics import Metrics
+
+BACKBONE = small_backbone()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics([], [])
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, metrics: Metrics) -> Catalog:
+    write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE)
+    (tmp_path / "notes.txt").write_text("no task")
+    return catalog_of(tmp_path, metrics)
+
+
+def catalog_of(folder: Path, metrics: Metrics) -> Catalog:
+    return Catalog(folder, Engine(BACKBONE, torch.device("cpu"), torch.float32, metrics).load, metrics)
+
+
+def test_tasks_are_available_before_they_are_loaded(catalog: Catalog) -> None:
+    assert [(entry.name, entry.state) for entry in catalog.entries()] == [("digits", "available")]
+    with pytest.raises(NotReadyError, match="the task 'digits' is available"):
+        catalog.loaded("digits")
+    with pytest.raises(UnknownTaskError, match="there is no task 'letters'"):
+        catalog.loaded("letters")
+
+
+def test_loading_puts_a_task_into_service(catalog: Catalog, metrics: Metrics, tmp_path: Path) -> None:
+    assert catalog.load("digits").state == "loaded"
+    task = catalog.loaded("digits")
+    assert task.generation == 1
+    size = (tmp_path / "digits.safetensors").stat().st_size
+    assert metrics.registry.get_sample_value("fpet_task_bytes", {"task": "digits"}) == task.size == size
+
+
+def test_a_new_file_is_a_new_generation_and_who_has_the_old_one_keeps_it(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.load("digits")
+    old = catalog.loaded("digits")
+    write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
+    catalog.load("digits")
+    new = catalog.loaded("digits")
+    assert (old.generation, new.generation) == (1, 2)
+    assert old.digest != new.digest
+
+
+def test_a_bad_file_leaves_the_old_generation_serving(catalog: Catalog, metrics: Metrics, tmp_path: Path) -> None:
+    catalog.load("digits")
+    old = catalog.loaded("digits")
+    (tmp_path / "digits.safetensors").write_bytes(b"truncated")
+    entry = catalog.load("digits")
+    assert entry.state == "failed"
+    assert entry.reason is not None
+    assert entry.reason.startswith("digits.safetensors: ")
+    assert catalog.loaded("digits") is old
+    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 1
+
+
+def test_a_file_must_hold_the_task_that_it_is_named_after(tmp_path: Path) -> None:
+    write_task(tmp_path / "letters.safetensors", small_header(BACKBONE), BACKBONE)
+    entry = catalog_of(tmp_path, Metrics([], [])).load("letters")
+    assert entry.state == "failed"
+    assert entry.reason == "letters.safetensors: the file holds the task 'digits', not 'letters'"
+
+
+def test_a_task_whose_file_was_removed_fails(catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "digits.safetensors").unlink()
+    assert catalog.load("digits").state == "failed"
+    with pytest.raises(NotReadyError, match=r"is failed: digits\.safetensors: cannot be read"):
+        catalog.loaded("digits")
+
+
+def test_whatever_a_file_does_to_its_reader_the_others_load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE)
+    nested = {"fpet": "[" * 100_000}
+    save_file({"x": torch.zeros(1)}, tmp_path / "nested.safetensors", nested)
+    catalog = catalog_of(tmp_path, Metrics([], []))
+    states = {entry.name: catalog.load(entry.name).state for entry in catalog.entries()}
+    assert states == {"digits": "loaded", "nested": "failed"}
+    assert "the task nested failed to load" in caplog.text
+
+
+def test_the_folder_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="does not exist"):
+        catalog_of(tmp_path / "nowhere", Metrics([], []))

@@ -1,0 +1,128 @@
+"""The three ways to send images, and every way to get them wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from asgi import incoming, multipart, request
+from starlette.requests import Request
+
+from service.deadline import Deadline
+from service.errors import (
+    BadRequestError,
+    ClientGoneError,
+    InvalidRequestError,
+    ServiceError,
+    SlowRequestError,
+    TooLargeError,
+    UnsupportedTypeError,
+)
+from service.inputs import BodyReader
+
+pytestmark = pytest.mark.anyio
+
+FORM = "multipart/form-data; boundary=frontier"
+MAX_BODY = 4096
+MAX_IMAGES = 3
+IMAGES = [b"one", bytes(range(256)), b"--frontier\r\r\n\r\n--frontie"]
+
+
+@pytest.fixture
+def reader() -> Iterator[BodyReader]:
+    with ThreadPoolExecutor(1) as pool:
+        yield BodyReader(MAX_BODY, MAX_IMAGES, pool)
+
+
+async def read(reader: BodyReader, incoming: Request) -> list[bytes]:
+    return await reader.read(incoming, Deadline.after(20))
+
+
+def encoded(*images: bytes) -> bytes:
+    return json.dumps({"images": [base64.b64encode(image).decode() for image in images]}).encode()
+
+
+def in_chunks(body: bytes, size: int) -> list[bytes]:
+    return [body[i : i + size] for i in range(0, len(body), size)]
+
+
+@pytest.mark.parametrize("content_type", ["image/png", "image/x-unheard-of", "application/octet-stream", "IMAGE/JPEG"])
+async def test_a_raw_body_is_one_image(reader: BodyReader, content_type: str) -> None:
+    assert await read(reader, request([b"ab", b"c"], content_type)) == [b"abc"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+async def test_a_form_has_an_image_a_part(reader: BodyReader, size: int) -> None:
+    assert await read(reader, request(in_chunks(multipart(IMAGES), size), FORM)) == IMAGES
+
+
+async def test_json_has_base64_or_data_uris(reader: BodyReader) -> None:
+    assert await read(reader, request([encoded(*IMAGES)], "application/json; charset=utf-8")) == IMAGES
+    text = base64.encodebytes(IMAGES[1]).decode()
+    body = json.dumps({"images": [f"data:image/png;base64,{text}", text]}).encode()
+    assert await read(reader, request([body], "application/json")) == [IMAGES[1], IMAGES[1]]
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "error", "message"),
+    [
+        (b"", "image/png", BadRequestError, "the body is empty"),
+        (b"", "application/json", BadRequestError, "the body is empty"),
+        (b"", FORM, BadRequestError, "ends before its last boundary"),
+        (b"--frontier--\r\n", FORM, BadRequestError, "has no parts"),
+        (multipart(IMAGES)[:-20], FORM, BadRequestError, "ends before its last boundary"),
+        (b"not a form", FORM, BadRequestError, "is not multipart/form-data"),
+        (multipart(IMAGES), "multipart/form-data", BadRequestError, "is not multipart/form-data"),
+        (multipart([b"x"] * 4), FORM, TooLargeError, "more than 3 images"),
+        (encoded(*[b"x"] * 4), "application/json", TooLargeError, "more than 3 images"),
+        (b"x" * 4097, "image/png", TooLargeError, "longer than the limit of 4096 bytes"),
+        (b"{", "application/json", InvalidRequestError, "Invalid JSON"),
+        (b"\xff", "application/json", InvalidRequestError, "Invalid JSON"),
+        (b"[]", "application/json", InvalidRequestError, "Input should be an object"),
+        (b"{}", "application/json", InvalidRequestError, "images: Field required"),
+        (b'{"images": []}', "application/json", InvalidRequestError, "images: .* at least 1"),
+        (b'{"images": [1]}', "application/json", InvalidRequestError, r"images\.0: .* string"),
+        (b'{"images": ["eA=="], "url": "x"}', "application/json", InvalidRequestError, "url: Extra"),
+        (b'{"images": ["eA==", "?"]}', "application/json", InvalidRequestError, r"images\.1: not base64"),
+        (b'{"images": ["http://host/x.png"]}', "application/json", InvalidRequestError, "not fetched"),
+        (b'{"images": ["data:image/png,x"]}', "application/json", InvalidRequestError, "data URI is not base64"),
+        (b'{"images": ["\\u00e9"]}', "application/json", InvalidRequestError, r"images\.0: not base64"),
+        (b"x", "text/plain", UnsupportedTypeError, "'text/plain' is not accepted; send image/"),
+        (b"x", "application/x-www-form-urlencoded", UnsupportedTypeError, "is not accepted"),
+        (b"x", None, UnsupportedTypeError, "without content type"),
+    ],
+)
+async def test_what_is_wrong_is_said(
+    reader: BodyReader, body: bytes, content_type: str | None, error: type[ServiceError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        await read(reader, request(in_chunks(body, 1000), content_type))
+
+
+async def test_a_body_that_announces_too_much_is_not_read(reader: BodyReader) -> None:
+    with pytest.raises(TooLargeError):
+        await read(reader, incoming([], "image/png", content_length=str(MAX_BODY + 1)))
+
+
+async def test_nothing_is_read_beyond_the_limits(reader: BodyReader) -> None:
+    endless = [{"type": "http.request", "body": b"x" * 1000, "more_body": True}] * 5
+    with pytest.raises(TooLargeError):
+        await read(reader, incoming(endless, "image/png"))
+    parts = [{"type": "http.request", "body": multipart([b"x"] * 4)[:-20], "more_body": True}]
+    with pytest.raises(TooLargeError):
+        await read(reader, incoming(parts, FORM))
+
+
+async def test_a_client_that_stops_sending_is_not_waited_for(reader: BodyReader) -> None:
+    begun = incoming([{"type": "http.request", "body": b"x", "more_body": True}], "image/png")
+    with pytest.raises(SlowRequestError):
+        await reader.read(begun, Deadline.after(0.01))
+
+
+async def test_a_client_that_leaves_while_sending_is_gone(reader: BodyReader) -> None:
+    events = [{"type": "http.request", "body": b"x", "more_body": True}, {"type": "http.disconnect"}]
+    with pytest.raises(ClientGoneError):
+        await read(reader, incoming(events, "image/png"))

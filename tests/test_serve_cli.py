@@ -1,0 +1,69 @@
+"""`fpet serve`: a flag for every option, and a process that starts, answers and stops."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from serving import Files
+
+from service.cli import add_command, read_settings, run
+from service.settings import PREFIX, Settings
+
+
+@pytest.fixture
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fpet")
+    add_command(parser.add_subparsers())
+    return parser
+
+
+def test_help_names_every_option_its_variable_and_default(
+    parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        parser.parse_args(["serve", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name, field in Settings.model_fields.items():
+        assert f"--{name.replace('_', '-')} " in text
+        assert PREFIX + name.upper() in text
+        assert str(field.description) in text
+
+
+def test_a_flag_wins_over_the_environment(parser: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FPET_MAX_BATCH", "8")
+    monkeypatch.setenv("FPET_PORT", "9000")
+    settings = read_settings(parser.parse_args(["serve", "--max-batch", "4", "--formats", "png,gif"]))
+    assert (settings.max_batch, settings.port, settings.formats) == (4, 9000, ("png", "gif"))
+
+
+def test_a_wrong_value_is_one_line_that_names_flag_and_variable(
+    parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(parser.parse_args(["serve", "--max-batch", "0"])) == 2
+    assert capsys.readouterr().err.startswith("fpet serve: --max-batch (FPET_MAX_BATCH): Input should be greater")
+    assert run(parser.parse_args(["serve", "--max-queue", "1"])) == 2
+    assert "max_images (64) must not exceed max_queue (1)" in capsys.readouterr().err
+
+
+def test_a_process_starts_answers_and_stops_on_sigterm(small_files: Files) -> None:
+    command = [sys.executable, "-m", "fpet.cli", "serve", "--port", "0", "--device", "cpu", "--dtype", "float32"]
+    command += ["--backbone", str(small_files.backbone), "--tasks", str(small_files.tasks)]
+    command += ["--max-batch", "1", "--calibration-repeats", "1", "--shutdown-delay", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = ""
+        for line in process.stderr:
+            if "running on" in line:
+                address = line.split(" running on ")[1].split()[0]
+            if "ready: 2 tasks" in line:
+                break
+        with urllib.request.urlopen(f"{address}/readyz", timeout=20) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGTERM)
+        assert "Finished server process" in process.stderr.read()
+    assert process.returncode in (0, -signal.SIGTERM)

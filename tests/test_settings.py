@@ -1,0 +1,54 @@
+"""An option is declared once; a given value wins over the environment, which wins over the default."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import PREFIX, Settings
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+
+
+def test_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().max_batch == 16
+    monkeypatch.setenv("FPET_MAX_BATCH", "8")
+    assert Settings().max_batch == 8
+    assert Settings(max_batch=4).max_batch == 4
+
+
+def test_formats_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FPET_FORMATS", "png, jpeg")
+    assert Settings().formats == ("png", "jpeg")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", 65536),
+        ("device", "tpu"),
+        ("dtype", "int8"),
+        ("max_batch", 0),
+        ("deadline", 0),
+        ("deadline", float("inf")),
+        ("formats", "svg"),
+        ("formats", ""),
+        ("surprise", 1),
+    ],
+)
+def test_values_out_of_bounds_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Settings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_request_must_fit_into_the_queue() -> None:
+    with pytest.raises(ValidationError, match=r"max_images \(64\) must not exceed max_queue \(8\)"):
+        Settings(max_queue=8)
+
+
+def test_every_option_has_help() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
