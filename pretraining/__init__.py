@@ -1,0 +1,1 @@
+"""Pre-trains the small embedded backbone; run as `python -m pretraining`."""

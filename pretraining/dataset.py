@@ -1,0 +1,108 @@
+"""One array of all images, with class, source and hold-out mark per image, built once and cached."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from pretraining import glyphs, pictures
+
+SIZE = 64
+GLYPHS = "glyphs"
+_PICTURES: dict[str, Callable[[Path], pictures.Listing]] = {
+    "emoji": pictures.emoji,
+    "clip art": pictures.clip_art,
+    "stamps": pictures.stamps,
+    "icons": pictures.icons,
+}
+SOURCES = (GLYPHS, *_PICTURES)
+_MINIMUM = 2  # images that a class needs to be kept
+_HOLD_OUT_PERCENT = 2
+
+
+@dataclass(frozen=True)
+class Images:
+    """pixels uint8 [N, SIZE, SIZE, 4] (RGBA, memory-mapped); label, source and held_out are [N]."""
+
+    pixels: np.ndarray[Any, np.dtype[np.uint8]]
+    label: np.ndarray[Any, np.dtype[np.int64]]
+    source: np.ndarray[Any, np.dtype[np.int64]]
+    held_out: np.ndarray[Any, np.dtype[np.bool_]]
+    classes: tuple[str, ...]
+
+    def describe(self) -> str:
+        """One line: numbers of images by source, of classes and of images held out."""
+        counts = ", ".join(f"{name} {int((self.source == i).sum())}" for i, name in enumerate(SOURCES))
+        return f"{len(self.label)} images ({counts}), {len(self.classes)} classes, {self.held_out.sum()} held out"
+
+
+def load(cache: Path) -> Images:
+    """The images built from `cache/raw`, from `cache/images.*` where they have been built before."""
+    index = cache / "images.json"
+    if not index.is_file():
+        _build(cache, index)
+    table = json.loads(index.read_text())
+    return Images(
+        pixels=np.load(cache / "images.npy", mmap_mode="r"),
+        label=np.asarray(table["label"], dtype=np.int64),
+        source=np.asarray(table["source"], dtype=np.int64),
+        held_out=np.asarray(table["held_out"], dtype=np.bool_),
+        classes=tuple(table["classes"]),
+    )
+
+
+def _build(cache: Path, index: Path) -> None:
+    squares: list[bytes] = []
+    rows: list[tuple[str, int, bool]] = []
+    seen: set[bytes] = set()
+    for source, name, pixels in _everything(cache / "raw"):
+        digest = hashlib.sha256(pixels).digest()
+        if digest not in seen:  # collections hold many copies; a copy must not land on both sides of the split
+            seen.add(digest)
+            squares.append(pixels)
+            rows.append((name, source, digest[0] * 256 + digest[1] < 65536 * _HOLD_OUT_PERCENT // 100))
+    counts = Counter(name for name, _, _ in rows)
+    classes = sorted(name for name, count in counts.items() if count >= _MINIMUM)
+    number = {name: i for i, name in enumerate(classes)}
+    kept = [i for i, (name, _, _) in enumerate(rows) if name in number]
+    array = np.lib.format.open_memmap(cache / "images.npy", mode="w+", dtype=np.uint8, shape=(len(kept), SIZE, SIZE, 4))
+    for position, i in enumerate(kept):
+        array[position] = np.frombuffer(squares[i], dtype=np.uint8).reshape(SIZE, SIZE, 4)
+    array.flush()
+    table = {
+        "classes": classes,
+        "label": [number[rows[i][0]] for i in kept],
+        "source": [rows[i][1] for i in kept],
+        "held_out": [rows[i][2] for i in kept],
+    }
+    index.write_text(json.dumps(table))
+
+
+def _everything(raw: Path) -> Iterator[tuple[int, str, bytes]]:
+    """Yields (source number, class name, RGBA bytes) of every image that can be had."""
+    for number, source in enumerate(SOURCES[1:], start=1):
+        listing = _PICTURES[source](raw)
+        if not listing:
+            print(f"skipped {source}: its packages are not there", flush=True)
+        for _, name, picture in tqdm(pictures.load_all(listing, SIZE), total=len(listing), desc=source):
+            yield number, name, picture.tobytes()
+    typefaces = glyphs.typefaces(raw)
+    if not typefaces:
+        print(f"skipped {GLYPHS}: no typeface is there", flush=True)
+    for typeface in tqdm(typefaces, desc=GLYPHS):
+        try:
+            for character, mask in glyphs.draw_all(typeface, SIZE):
+                ink = Image.new("RGBA", mask.size, "white")
+                ink.putalpha(mask)
+                yield 0, f"glyph/{character}", ink.tobytes()
+        except (OSError, ValueError) as error:
+            print(f"skipped {typeface.name}: {error}", flush=True)

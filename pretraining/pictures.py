@@ -1,0 +1,90 @@
+"""Emoji, clip art, stamps and icons: lists of (file, class name)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image
+
+from pretraining.exclusions import excluded_emoji, excluded_path
+
+Listing = list[tuple[Path, str]]
+_ICON_FOLDERS = {
+    "oxygen": "oxygen-icon-theme/usr/share/icons/oxygen/base",
+    "gnome": "gnome-icon-theme/usr/share/icons/gnome",
+    "tango": "tango-icon-theme/usr/share/icons/Tango",
+}
+_LARGEST = 16_000_000  # pixels; the few larger pictures are gradients and patterns, slow to decode
+_ICON_SIZES = ("128x128", "256x256", "64x64", "48x48", "32x32")
+
+
+def emoji(raw: Path) -> Listing:
+    """Emoji of two artists; the class is the subgroup (animal-mammal, food-fruit, ...)."""
+    listing: Listing = []
+    for vendor in ("google", "twitter"):
+        package = raw / f"emoji-datasource-{vendor}" / "package"
+        if not package.is_dir():
+            continue
+        for entry in json.loads((package / "emoji.json").read_text()):
+            path = package / "img" / vendor / "64" / entry["image"]
+            if path.is_file() and not excluded_emoji(entry["short_name"], entry["subcategory"]):
+                listing.append((path, f"emoji/{entry['subcategory']}"))
+    return listing
+
+
+def clip_art(raw: Path) -> Listing:
+    """Open Clip Art; the class is the category folder."""
+    return _by_folder(raw / "openclipart-png/usr/share/openclipart/png", "clipart")
+
+
+def stamps(raw: Path) -> Listing:
+    """Tux Paint's stamps (photographs and drawings); the class is the category folder."""
+    return _by_folder(raw / "tuxpaint-stamps-default/usr/share/tuxpaint/stamps", "stamp")
+
+
+def icons(raw: Path) -> Listing:
+    """Desktop icons; the class is the icon's name where two themes draw it, else the folder (actions, apps, ...)."""
+    found: dict[str, dict[str, Path]] = defaultdict(dict)
+    for theme, folder in _ICON_FOLDERS.items():
+        for size in _ICON_SIZES:
+            for path in sorted((raw / folder / size).glob("*/*.png")):
+                name = f"{path.parent.name}/{path.stem}"
+                if path.is_file() and not path.is_symlink() and not excluded_path(name):
+                    found[name].setdefault(theme, path)
+    return [
+        (path, f"icon/{name if len(themes) > 1 else name.split('/')[0]}")
+        for name, themes in sorted(found.items())
+        for path in themes.values()
+    ]
+
+
+def _by_folder(root: Path, prefix: str) -> Listing:
+    listing: Listing = []
+    for path in sorted(root.rglob("*.png")):
+        relative = path.relative_to(root)
+        if not path.is_symlink() and not excluded_path(str(relative)):
+            listing.append((path, f"{prefix}/{relative.parent}"))
+    return listing
+
+
+def load_all(listing: Listing, size: int) -> Iterator[tuple[Path, str, Image.Image]]:
+    """Yields (file, class, RGBA picture of size x size, aspect ratio kept) for each readable, non-empty picture."""
+    for path, name in listing:
+        try:
+            with Image.open(path) as image:
+                if image.width * image.height > _LARGEST:
+                    print(f"skipped {path.name}: {image.width}x{image.height} pixels", flush=True)
+                    continue
+                picture = image.convert("RGBA")
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            print(f"skipped {path.name}: {error}", flush=True)
+            continue
+        if picture.getchannel("A").getextrema()[1] == 0:
+            continue
+        picture.thumbnail((size, size), Image.Resampling.LANCZOS)
+        square = Image.new("RGBA", (size, size))
+        square.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
+        yield path, name, square

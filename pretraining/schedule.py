@@ -1,0 +1,47 @@
+"""What is done when, as a function of the fraction of the time budget that has passed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Up to the fraction `until` of the budget: images of `size` pixels, a part `drop` of the patches left out."""
+
+    until: float
+    size: int
+    drop: float
+
+
+# Small images have few tokens and so cost little; positions are resampled. The last phases are at the real size, the
+# very last with every patch, so that the backbone ends on what it will be given.
+PHASES = (
+    Phase(0.34, 32, 0.0),
+    Phase(0.64, 48, 0.0),
+    Phase(0.76, 64, 0.0),
+    Phase(0.88, 112, 0.5),
+    Phase(1.0, 112, 0.0),
+)
+_WARM_UP = 0.04
+_FLOOR = 0.01
+_FULL_STRENGTH = 0.5
+
+
+def phase(fraction: float) -> Phase:
+    """The phase at a fraction in [0, 1] of the budget."""
+    return next((p for p in PHASES if fraction < p.until), PHASES[-1])
+
+
+def rate(fraction: float) -> float:
+    """The learning rate relative to its peak: linear warm-up, then half a cosine down to a hundredth."""
+    if fraction < _WARM_UP:
+        return max(fraction / _WARM_UP, 0.01)
+    done = min((fraction - _WARM_UP) / (1 - _WARM_UP), 1.0)
+    return _FLOOR + (1 - _FLOOR) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def strength(fraction: float) -> float:
+    """The strength of augmentation, rising from 0.05 to 1 over the first half of the budget."""
+    return 0.05 + 0.95 * min(fraction / _FULL_STRENGTH, 1.0)
