@@ -1,0 +1,164 @@
+"""Starts the service on its embedded default and classifies images that the model has never seen, over HTTP.
+
+    make demo
+
+The images are from the test sets of the tasks (`weights/samples/`). The token counts and the savings at the end are
+the service's own; the last lines time the two forwards here, alternately, once the service has stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fpet.backbone import load_backbone
+from fpet.task import Task
+from fpet.vit import AdaptedViT
+from fpet.weights import default_backbone, embedded, task_path
+from service.calibration import measure
+from service.hardware import pick_device, pick_dtype
+from service.settings import Settings
+
+_START_SECONDS = 300
+_ROW = "  {:<14} {:<14} {:>11} {:>9}"
+_BATCH_SIZES = (1, 4, 16)
+_REPEATS = 15
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def service(port: int) -> Iterator[str]:
+    """Runs `fpet serve` and yields its address once it is ready."""
+    address = f"http://127.0.0.1:{port}"
+    command = [str(Path(sys.executable).with_name("fpet")), "serve", "--port", str(port), "--log-level", "warning"]
+    process = subprocess.Popen(command)
+    try:
+        await_ready(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def await_ready(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Polls /readyz until the service answers 200."""
+    limit = time.monotonic() + _START_SECONDS
+    while time.monotonic() < limit:
+        if process.poll() is not None:
+            sys.exit(f"the service ended with exit code {process.returncode}")
+        try:
+            get(address, "/readyz")
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.2)
+        else:
+            return
+    sys.exit(f"the service was not ready within {_START_SECONDS} seconds")
+
+
+def get(address: str, path: str) -> Any:
+    """The JSON that a GET returns."""
+    with urllib.request.urlopen(address + path) as response:
+        return json.load(response)
+
+
+def classify(address: str, task: str, image: Path) -> Any:
+    """Posts an image file as it is."""
+    url = f"{address}/v1/tasks/{task}/classify?top_k=1"
+    request = urllib.request.Request(url, image.read_bytes(), {"content-type": "image/png"})
+    with urllib.request.urlopen(request) as response:
+        return json.load(response)
+
+
+def show_task(address: str, task: str, labels: list[str]) -> None:
+    """Classifies the task's sample images, one a request, and prints a row for each."""
+    print(f"\n{task}\n" + _ROW.format("true label", "predicted", "probability", "ms"))
+    right, answer, images = 0, None, sorted((embedded() / "samples" / task).glob("*.png"))
+    for image in images:
+        answer = classify(address, task, image)
+        true, best = labels[int(image.stem.split("-")[0])], answer["predictions"][0][0]
+        right += true == best["label"]
+        total = answer["timings_ms"]["total"]
+        print(_ROW.format(true, best["label"], f"{best['probability']:.3f}", f"{total:.1f}"))
+    tokens = answer["tokens"] if answer else {"in": 0, "out": 0}
+    print(f"  {right} of {len(images)} right; tokens of an image: {tokens['in']} -> {tokens['out']}")
+
+
+def show_savings(address: str) -> None:
+    """Prints what the service measured while it answered."""
+    print("\nWhat token reduction saved in these requests, as the service reports it (GET /v1/savings)")
+    for row in (row for row in get(address, "/v1/savings")["tasks"] if row["images"]):
+        print(
+            f"  {row['task']:<14} {row['images']} images  {row['forward_seconds'] * 1e3:.0f} ms, without reduction "
+            f"{row['baseline_seconds'] * 1e3:.0f} ms: ratio {row['forward_seconds'] / row['baseline_seconds']:.3f}"
+        )
+
+
+def show_forward(names: list[str]) -> None:
+    """Times the forward with and without token reduction alternately, and prints medians and their ratio."""
+    settings = Settings()
+    device = pick_device(settings.device)
+    dtype = pick_dtype(settings.dtype, device)
+    torch.set_num_threads(settings.threads)
+    backbone = load_backbone(default_backbone())
+    backbone.vit.to(device, dtype)
+    print(
+        f"\nForward on {device} in {str(dtype).removeprefix('torch.')}, {settings.threads} thread(s), with and without "
+        f"token reduction, timed alternately, medians of {_REPEATS}"
+    )
+    for name in names:
+        task = Task.load(task_path(name))
+        model = task.build(backbone, dtype, device)
+        for batch_size in _BATCH_SIZES:
+            point = measure(batch_size, _REPEATS, stopwatch(model, batch_size, task.header.preprocessing.size))
+            print(
+                f"  {name:<14} batch {batch_size:<3} {model.tokens_in} -> {model.tokens_out} tokens "
+                f"{point.reduced_seconds * 1e3:7.1f} ms, all tokens {point.full_seconds * 1e3:7.1f} ms: "
+                f"ratio {1 / point.ratio:.3f}"
+            )
+
+
+def stopwatch(model: AdaptedViT, batch_size: int, size: tuple[int, int]) -> Callable[[bool], float]:
+    """A function that runs one forward of random images, with reduction or without, and returns its seconds."""
+    weight = next(model.vit.parameters())
+    images = torch.randn((batch_size, 3, *size)).to(weight)
+    models = {True: model, False: model.unreduced()}
+
+    @torch.inference_mode()
+    def seconds(reduced: bool) -> float:
+        started = time.perf_counter()
+        models[reduced](images).cpu()  # copying waits for the device
+        return time.perf_counter() - started
+
+    seconds(True), seconds(False)  # the first calls also allocate
+    return seconds
+
+
+def main() -> None:
+    """The whole demonstration."""
+    with service(free_port()) as address:
+        tasks = get(address, "/v1/tasks")["tasks"]
+        for task in tasks:
+            show_task(address, task["name"], task["labels"])
+        show_savings(address)
+    show_forward([task["name"] for task in tasks])
+
+
+if __name__ == "__main__":
+    main()
