@@ -121,6 +121,7 @@ def geometry(vit: Any) -> Geometry:
         head_dim=attn.head_dim,
         grid=(rows, columns),
         num_prefix_tokens=vit.num_prefix_tokens,
+        patch_dim=vit.patch_embed.proj.weight[0].numel(),
     )
 
 

@@ -27,6 +27,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y if bias is None else y + bias[:, None]
 
 
+def per_token(vector: Tensor) -> Tensor:
+    """A vector per channel [C], or one per image [B, C], in a shape that broadcasts over tokens [B, N, C]."""
+    return vector if vector.ndim == 1 else vector[:, None]
+
+
 class LowBitLinear(nn.Module):
     """A linear map whose weight is used as it is (bits = 32) or rounded to a code book of 1, 2, 4 or 8 bits.
 

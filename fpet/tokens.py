@@ -23,7 +23,10 @@ class Tokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Geometry:
-    """The shape of a Vision Transformer, as adapters and reducers need it; `grid` is (rows, columns) of patches."""
+    """The shape of a Vision Transformer, as adapters and reducers need it.
+
+    grid: (rows, columns) of patches; patch_dim: values in a patch, 3 * height * width.
+    """
 
     depth: int
     embed_dim: int
@@ -32,6 +35,7 @@ class Geometry:
     head_dim: int
     grid: tuple[int, int]
     num_prefix_tokens: int
+    patch_dim: int
 
 
 @dataclass(frozen=True)

@@ -122,12 +122,23 @@ class AdaptedViT(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> pooled embedding [B, C], by the backbone's own pooling."""
         vit: Any = self.vit
-        x, size = self.tokens(images)
+        x, size = self._without_prompts(self.tokens(images))
         if size is not None and vit.global_pool == "avg":
             # A mean over patches: each token counts as often as the patches that it stands for.
             patches = size if vit.pool_include_prefix else size[:, vit.num_prefix_tokens :]
             x = (x * (size / patches.mean(dim=1, keepdim=True))).to(x.dtype)
         return cast(Tensor, vit.forward_head(x, pre_logits=True))
+
+    def _without_prompts(self, tokens: Tokens) -> Tokens:
+        """Leaves out the adapter's prompts, which no pooling may count."""
+        first, prompts = self.backbone.geometry.num_prefix_tokens, self.adapter.num_prompts
+        if prompts == 0:
+            return tokens
+        x, size = (
+            part if part is None else torch.cat([part[:, :first], part[:, first + prompts :]], dim=1)
+            for part in tokens
+        )
+        return Tokens(cast(Tensor, x), size)
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> logits [B, K]."""

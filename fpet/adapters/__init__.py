@@ -4,15 +4,28 @@ from collections.abc import Mapping
 
 from fpet.adapters.adaptformer import AdaptFormer
 from fpet.adapters.base import Adapter
+from fpet.adapters.bitfit import BitFit
+from fpet.adapters.fact_tk import FacTTK
+from fpet.adapters.fact_tt import FacTTT
 from fpet.adapters.lora import LoRA
 from fpet.adapters.none import LinearProbe
+from fpet.adapters.repadapter import RepAdapter
+from fpet.adapters.ssf import SSF
+from fpet.adapters.vpt import VPTDeep, VPTShallow
 from fpet.registry import build
 from fpet.tokens import Geometry
 
 ADAPTERS: dict[str, type[Adapter]] = {
     "none": LinearProbe,
+    "bitfit": BitFit,
+    "vpt-shallow": VPTShallow,
+    "vpt-deep": VPTDeep,
     "lora": LoRA,
     "adaptformer": AdaptFormer,
+    "repadapter": RepAdapter,
+    "ssf": SSF,
+    "fact-tt": FacTTT,
+    "fact-tk": FacTTK,
 }
 
 

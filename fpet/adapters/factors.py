@@ -1,0 +1,78 @@
+"""What FacT-TT and FacT-TK share: low-rank updates whose outer factors U and V serve every layer (Jie & Deng, 2023)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.errors import UnsupportedError
+from fpet.linear import linear
+from fpet.tokens import Geometry
+
+ATTENTION = 4  # updates of queries, keys, values and the output projection
+
+
+class Factors(nn.Module):
+    """U [r, C], uniform, and V [C, r], zero: the update of a layer is s * V S U with a small core S of its own."""
+
+    def __init__(self, channels: int, rank: int) -> None:
+        super().__init__()
+        if rank < 1:
+            raise UnsupportedError(f"rank = {rank}: it is at least one")
+        bound = channels**-0.5
+        self.u = nn.Parameter(torch.empty(rank, channels).uniform_(-bound, bound))
+        self.v = nn.Parameter(torch.zeros(channels, rank))
+
+
+def mlp_ratio(geometry: Geometry) -> int:
+    """How many slices of embed_dim make up the hidden layer of the MLP, each of which has an update of its own.
+
+    Raises:
+        UnsupportedError: if they do not fill it.
+    """
+    ratio, rest = divmod(geometry.mlp_dim, geometry.embed_dim)
+    if rest:
+        raise UnsupportedError(
+            f"FacT cuts the MLP's {geometry.mlp_dim} channels into slices of {geometry.embed_dim}, which do not fill it"
+        )
+    return ratio
+
+
+class FacTBlock(BlockAdapter):
+    """Updates q, k, v, proj, fc1 and fc2. A subclass says what the cores of the block are."""
+
+    def __init__(self, factors: Factors, ratio: int, scale: float, dropout: float) -> None:
+        super().__init__()
+        self.factors = factors
+        self.ratio = ratio
+        self.scale = scale
+        self.dropout = nn.Dropout(dropout)
+
+    def attention_cores(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """S of q, k, v and proj, each [r, r]."""
+        raise NotImplementedError
+
+    def mlp_cores(self) -> tuple[Tensor, Tensor]:
+        """S of fc1 [ratio * r, r] and of fc2 [r, ratio * r]."""
+        raise NotImplementedError
+
+    def _update(self, inner: Tensor, core: Tensor) -> Tensor:
+        return self.scale * linear(self.dropout(linear(inner, core)), self.factors.v)
+
+    def qkv(self, layer: nn.Module, h: Tensor) -> Tensor:
+        inner = linear(h, self.factors.u)
+        updates = [self._update(inner, core) for core in self.attention_cores()[:3]]
+        return super().qkv(layer, h) + torch.cat(updates, dim=-1)
+
+    def proj(self, layer: nn.Module, h: Tensor) -> Tensor:
+        return super().proj(layer, h) + self._update(linear(h, self.factors.u), self.attention_cores()[3])
+
+    def fc1(self, layer: nn.Module, h: Tensor) -> Tensor:
+        inner = self.dropout(linear(linear(h, self.factors.u), self.mlp_cores()[0]))
+        slices = [linear(part, self.factors.v) for part in inner.chunk(self.ratio, dim=-1)]
+        return super().fc1(layer, h) + self.scale * torch.cat(slices, dim=-1)
+
+    def fc2(self, layer: nn.Module, h: Tensor) -> Tensor:
+        inner = [linear(part, self.factors.u) for part in h.chunk(self.ratio, dim=-1)]
+        return super().fc2(layer, h) + self._update(torch.cat(inner, dim=-1), self.mlp_cores()[1])

@@ -1,0 +1,167 @@
+"""One contract for every adapter with every reducer."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+from fpet.adapters import ADAPTERS
+from fpet.backbone import Backbone, create_backbone
+from fpet.header import BackboneRef, Method, TaskHeader
+from fpet.preprocess import Preprocessing
+from fpet.reducers import REDUCERS
+from fpet.task import Task, new_model, save_task
+from fpet.vit import AdaptedViT
+
+SMALL: dict[str, object] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 3, "num_heads": 3}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "vpt-shallow": {"prompts": 2},
+    "vpt-deep": {"prompts": 2},
+    "lora": {"dim": 4},
+    "adaptformer": {"dim": 4},
+    "repadapter": {"dim": 4},
+    "fact-tt": {"rank": 4},
+    "fact-tk": {"rank": 4},
+    "bdm": {"block": 0, "dim": 8},
+}
+PAIRS = list(itertools.product(ADAPTERS, REDUCERS))
+IMAGES = torch.randn((3, 3, 32, 32), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    torch.manual_seed(0)
+    backbone = create_backbone("vit_tiny_patch16_224", SMALL)
+    with torch.no_grad():
+        for parameter in backbone.vit.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.05)
+    return backbone
+
+
+def header_of(backbone: Backbone, adapter: str, reducer: str) -> TaskHeader:
+    return TaskHeader(
+        name="pair",
+        backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
+        adapter=Method(adapter, ARGUMENTS.get(adapter, {})),
+        reducer=Method(reducer, ARGUMENTS.get(reducer, {})),
+        labels=tuple("abcde"),
+        preprocessing=Preprocessing((32, 32)),
+    )
+
+
+def model_of(backbone: Backbone, adapter: str, reducer: str) -> AdaptedViT:
+    """A model none of whose parameters is zero, so that each has a part in the answer."""
+    torch.manual_seed(1)
+    model = new_model(header_of(backbone, adapter, reducer), backbone)
+    with torch.no_grad():
+        for parameter in model.trainable().parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return model.eval()
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_gradients_reach_every_parameter_of_the_task_and_none_of_the_backbone(
+    backbone: Backbone, adapter: str, reducer: str
+) -> None:
+    model = model_of(backbone, adapter, reducer).train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    model(IMAGES).square().sum().backward()
+    for name, parameter in model.trainable().named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+    assert all(parameter.grad is None for parameter in backbone.vit.parameters())
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_a_batch_answers_as_its_images_alone(backbone: Backbone, adapter: str, reducer: str) -> None:
+    model = model_of(backbone, adapter, reducer)
+    with torch.inference_mode():
+        together = model(IMAGES)
+        alone = torch.cat([model(image[None]) for image in IMAGES])
+    torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_sizes_sum_to_the_number_of_tokens(backbone: Backbone, adapter: str, reducer: str) -> None:
+    model = model_of(backbone, adapter, reducer)
+    with torch.inference_mode():
+        x, size = model.tokens(IMAGES)
+    assert x.shape[1] == model.tokens_out
+    if size is None:
+        assert model.tokens_out == model.tokens_in
+    else:
+        assert torch.equal(size.sum(dim=1), torch.full((3, 1), float(model.tokens_in)))
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_a_saved_task_answers_alike(backbone: Backbone, tmp_path: Path, adapter: str, reducer: str) -> None:
+    model = model_of(backbone, adapter, reducer)
+    save_task(tmp_path / "pair.safetensors", header_of(backbone, adapter, reducer), model)
+    with torch.inference_mode():
+        loaded = Task.load(tmp_path / "pair.safetensors").build(backbone)
+        torch.testing.assert_close(loaded(IMAGES), model(IMAGES), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_bfloat16_answers_nearly_alike(adapter: str, reducer: str) -> None:
+    torch.manual_seed(0)
+    backbone = create_backbone("vit_tiny_patch16_224", SMALL)
+    model = model_of(backbone, adapter, reducer)
+    with torch.inference_mode():
+        exact = model(IMAGES)
+        rounded = model.to(torch.bfloat16)(IMAGES.bfloat16())
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded - exact).norm() < 0.1 * exact.norm()
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_one_graph_holds_the_whole_forward(backbone: Backbone, adapter: str, reducer: str) -> None:
+    model = model_of(backbone, adapter, reducer)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(IMAGES), model(IMAGES), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_an_exported_model_takes_another_batch_size(backbone: Backbone, adapter: str, reducer: str) -> None:
+    model = model_of(backbone, adapter, reducer)
+    program = torch.export.export(model, (IMAGES,), dynamic_shapes=({0: Dim("batch", min=1, max=64)},))
+    more = IMAGES.repeat(2, 1, 1, 1)
+    with torch.inference_mode():
+        torch.testing.assert_close(program.module()(more), model(more), rtol=1e-4, atol=1e-5)
+
+
+COUNTS = {
+    "none": 0,
+    "bitfit": 102_912,
+    "vpt-shallow": 10 * 768,
+    "vpt-deep": 12 * 10 * 768,
+    "lora": 294_912,
+    "adaptformer": 147_456,
+    "repadapter": 239_808,
+    "ssf": 205_824,
+    "fact-tt": 61_440,
+    "fact-tk": 30_976,
+}
+
+
+@pytest.fixture(scope="module")
+def vit_base() -> Backbone:
+    return create_backbone("vit_base_patch16_224", {})
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_parameters_are_as_published_for_vit_base(vit_base: Backbone, adapter: str) -> None:
+    trained = ADAPTERS[adapter](vit_base.geometry)
+    assert sum(parameter.numel() for parameter in trained.parameters()) == COUNTS[adapter]
