@@ -12,7 +12,9 @@ from torch import nn
 from torch.export import Dim
 
 from fpet.adapters import ADAPTERS
-from fpet.backbone import Backbone, create_backbone
+from fpet.backbone import Backbone, create_backbone, fingerprint
+from fpet.errors import UnsupportedError
+from fpet.fold import fold
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
@@ -140,6 +142,27 @@ def test_an_exported_model_takes_another_batch_size(backbone: Backbone, adapter:
     more = IMAGES.repeat(2, 1, 1, 1)
     with torch.inference_mode():
         torch.testing.assert_close(program.module()(more), model(more), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("adapter", [kind for kind, method in ADAPTERS.items() if method.foldable])
+@pytest.mark.parametrize("reducer", REDUCERS)
+def test_a_folded_model_answers_alike(backbone: Backbone, adapter: str, reducer: str) -> None:
+    model = model_of(backbone, adapter, reducer)
+    before = fingerprint(backbone.vit)
+    folded = fold(model)
+    assert not list(folded.adapter.parameters())
+    with torch.inference_mode():
+        torch.testing.assert_close(folded(IMAGES), model(IMAGES), rtol=1e-4, atol=1e-4)
+    assert fingerprint(backbone.vit) == before
+    assert (folded.backbone.fingerprint == before) == (adapter == "none")
+    shared = {id(p) for p in backbone.vit.parameters()} & {id(p) for p in folded.vit.parameters()}
+    assert id(backbone.vit.pos_embed) in shared
+
+
+@pytest.mark.parametrize("adapter", [kind for kind, method in ADAPTERS.items() if not method.foldable])
+def test_what_does_not_fold_is_refused(backbone: Backbone, adapter: str) -> None:
+    with pytest.raises(UnsupportedError, match="does not fold"):
+        fold(model_of(backbone, adapter, "none"))
 
 
 COUNTS = {

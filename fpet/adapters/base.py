@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
@@ -47,7 +47,12 @@ class BlockAdapter(nn.Module):
 
 
 class Adapter(nn.Module):
-    """One method's modules for a whole network: one `BlockAdapter` a block, and the two sites outside the blocks."""
+    """One method's modules for a whole network: one `BlockAdapter` a block, and the two sites outside the blocks.
+
+    foldable: whether every site is affine in its input, and the branches and tokens are left alone.
+    """
+
+    foldable: ClassVar[bool] = False
 
     def __init__(self, blocks: Iterable[BlockAdapter], num_prompts: int = 0) -> None:
         super().__init__()

@@ -36,6 +36,8 @@ class ChannelwiseBlock(BlockAdapter):
 class Channelwise(Adapter):
     """Also after the patch embedding and the final norm."""
 
+    foldable = True
+
     def __init__(self, geometry: Geometry, make: Callable[[int], nn.Module]) -> None:
         blocks = (ChannelwiseBlock(geometry.embed_dim, geometry.mlp_dim, make) for _ in range(geometry.depth))
         super().__init__(blocks)

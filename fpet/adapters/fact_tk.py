@@ -53,6 +53,8 @@ class FacTTK(Adapter):
     rank: r; scale: s; dropout: after each core, in training.
     """
 
+    foldable = True
+
     def __init__(self, geometry: Geometry, *, rank: int = 16, scale: float = 1.0, dropout: float = 0.1) -> None:
         factors = Factors(geometry.embed_dim, rank)
         ratio = mlp_ratio(geometry)

@@ -7,5 +7,7 @@ from fpet.tokens import Geometry
 class LinearProbe(Adapter):
     """No adapter at all. Parameters: 0 (the head is counted apart)."""
 
+    foldable = True
+
     def __init__(self, geometry: Geometry) -> None:
         super().__init__(identity_blocks(geometry))

@@ -61,6 +61,8 @@ class RepAdapter(Adapter):
     dim: hidden width; scale: s; groups: of the second map; mlp: also before fc1, not only before qkv.
     """
 
+    foldable = True
+
     def __init__(
         self,
         geometry: Geometry,

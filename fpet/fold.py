@@ -1,0 +1,84 @@
+"""Writes a foldable adapter into a copy of the backbone's weights: no overhead is left, and any timm loads it.
+
+One function serves every method. A site that is affine in its input is read off by probing it with the zero vector
+and the unit vectors, in float64; nothing here knows a method's formula.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks
+from fpet.backbone import fingerprint
+from fpet.errors import UnsupportedError
+from fpet.vit import AdaptedViT
+
+Site = Callable[[nn.Module, Tensor], Tensor]
+
+
+def fold(model: AdaptedViT) -> AdaptedViT:
+    """The same function of images, with no adapter: its weights are in a copy of the backbone.
+
+    Tensors that the adapter leaves alone are shared with the original, which is not changed. The copy has a
+    fingerprint of its own, so no task is taken for its own by mistake.
+
+    Raises:
+        UnsupportedError: if the adapter is not affine at its sites, or adds tokens.
+    """
+    if not model.adapter.foldable:
+        raise UnsupportedError(f"{type(model.adapter).__name__} does not fold: it is not affine in its input")
+    backbone = model.backbone
+    vit: Any = copy.deepcopy(backbone.vit, {id(tensor): tensor for tensor in backbone.vit.parameters()})
+    adapter = copy.deepcopy(model.adapter).double().eval()
+    with torch.no_grad():
+        for block, site in zip(vit.blocks, adapter.blocks, strict=True):
+            layers = {"qkv": block.attn.qkv, "proj": block.attn.proj, "fc1": block.mlp.fc1, "fc2": block.mlp.fc2}
+            for name, layer in layers.items():
+                if getattr(type(site), name) is not getattr(BlockAdapter, name):
+                    _fold_linear(layer, getattr(site, name))
+        if type(adapter).patch_embed is not Adapter.patch_embed:
+            _fold_convolution(vit.patch_embed.proj, adapter.patch_embed)
+        if type(adapter).norm is not Adapter.norm:
+            _fold_norm(vit.norm, adapter.norm)
+    folded = dataclasses.replace(backbone, vit=vit, fingerprint=fingerprint(vit))
+    return AdaptedViT(folded, Adapter(identity_blocks(backbone.geometry)), model.reducer, model.head).eval()
+
+
+def _affine(site: Callable[[Tensor], Tensor], channels: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """M [out, in] and c [out] of an affine map [B, N, in] -> [B, N, out]."""
+    eye = torch.eye(channels, dtype=torch.float64, device=device)[None]
+    shift = site(torch.zeros_like(eye[:, :1]))[0, 0]
+    return (site(eye)[0] - shift).mT.contiguous(), shift
+
+
+def _fold_linear(layer: nn.Linear, site: Site) -> None:
+    double = copy.deepcopy(layer).double()
+    _replace(layer, *_affine(lambda h: site(double, h), layer.in_features, layer.weight.device))
+
+
+def _fold_convolution(layer: nn.Conv2d, site: Site) -> None:
+    """The patch embedding, whose site acts on what the layer puts out."""
+    weight, bias = _affine(lambda y: site(nn.Identity(), y), layer.out_channels, layer.weight.device)
+    before = torch.zeros_like(bias) if layer.bias is None else layer.bias.double()
+    _replace(layer, (weight @ layer.weight.double().flatten(1)).view_as(layer.weight), weight @ before + bias)
+
+
+def _fold_norm(layer: nn.LayerNorm, site: Site) -> None:
+    """The final norm, whose site acts on each channel that the layer puts out."""
+    weight, bias = _affine(lambda y: site(nn.Identity(), y), layer.weight.shape[0], layer.weight.device)
+    scale = weight.diagonal()
+    _replace(layer, scale * layer.weight.double(), scale * layer.bias.double() + bias)
+
+
+def _replace(layer: nn.Linear | nn.Conv2d | nn.LayerNorm, weight: Tensor, bias: Tensor) -> None:
+    """Gives the layer tensors of its own; one that had no bias and needs none stays without."""
+    dtype = layer.weight.dtype
+    layer.weight = nn.Parameter(weight.to(dtype), requires_grad=False)
+    if layer.bias is not None or bias.any():
+        layer.bias = nn.Parameter(bias.to(dtype), requires_grad=False)
