@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fpet.errors import UnsupportedError
 
@@ -26,12 +27,12 @@ def build(registry: Mapping[str, type[T]], kind: str, *shape: object, arguments:
         for name, parameter in inspect.signature(method).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
-    types = typing.get_type_hints(method.__init__)
+    hints = typing.get_type_hints(method.__init__)
     for name, value in arguments.items():
         if name not in parameters:
             raise UnsupportedError(f"{kind} has no argument {name!r}; it takes {', '.join(parameters) or 'none'}")
-        if not _matches(value, types[name]):
-            raise UnsupportedError(f"{kind}: {name} = {value!r} is not of type {types[name].__name__}")
+        if not _matches(value, hints[name]):
+            raise UnsupportedError(f"{kind}: {name} = {value!r} is not of type {_name(hints[name])}")
     missing = [
         name
         for name, parameter in parameters.items()
@@ -42,7 +43,16 @@ def build(registry: Mapping[str, type[T]], kind: str, *shape: object, arguments:
     return method(*shape, **arguments)
 
 
-def _matches(value: object, expected: type) -> bool:
+def _matches(value: object, expected: Any) -> bool:
+    if isinstance(expected, types.UnionType):
+        return any(_matches(value, option) for option in typing.get_args(expected))
+    if typing.get_origin(expected) is list:
+        (item,) = typing.get_args(expected)
+        return isinstance(value, list) and all(_matches(element, item) for element in value)
     if isinstance(value, bool):
         return expected is bool
     return isinstance(value, (int, float) if expected is float else expected)
+
+
+def _name(expected: Any) -> str:
+    return expected.__name__ if isinstance(expected, type) else str(expected)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from fpet.errors import UnsupportedError
+
 Cell = tuple[int, int]
 
 
@@ -43,11 +45,13 @@ class Layout:
     """The order of a token sequence: prefix tokens, then one token a cell.
 
     Cells are integer lattice coordinates. On the patch grid they are (row, column); a checkerboard split leaves a
-    lattice turned by 45 degrees, whose cells are numbered anew so that neighbours again differ by one.
+    lattice turned by 45 degrees, whose cells are numbered anew so that neighbours again differ by one. Where the order
+    of the tokens depends on the image, `ordered` is false and only the number of cells means anything.
     """
 
     num_prefix_tokens: int
     cells: tuple[Cell, ...]
+    ordered: bool = True
 
     @classmethod
     def of(cls, geometry: Geometry, num_prompts: int = 0) -> Layout:
@@ -61,12 +65,28 @@ class Layout:
         """Length of the sequence, N."""
         return self.num_prefix_tokens + len(self.cells)
 
+    def unordered(self, merged: int) -> Layout:
+        """What is left when that many cells have merged into others of the image's own choice."""
+        return Layout(self.num_prefix_tokens, self.cells[merged:], ordered=False)
+
+    def alternate(self) -> tuple[list[int], list[int], Layout]:
+        """As `checkerboard`, but A is the patches at even and B those at odd places of the whole sequence (ToMe)."""
+        first, last = self.num_prefix_tokens, self.num_tokens
+        even = [i for i in range(first, last) if i % 2 == 0]
+        odd = [i for i in range(first, last) if i % 2 == 1]
+        return even, odd, Layout(first, tuple(self.cells[i - first] for i in odd), self.ordered)
+
     def checkerboard(self) -> tuple[list[int], list[int], Layout]:
         """Splits the cells by the parity of their coordinates (FPET, section 3.2).
 
         Returns the positions in the sequence of the even cells (A, merged away), those of the odd cells (B, kept),
         and the layout that remains when prefix tokens and B survive in their order.
+
+        Raises:
+            UnsupportedError: if the tokens have no fixed places.
         """
+        if not self.ordered:
+            raise UnsupportedError("a checkerboard needs tokens in fixed places, which an earlier reduction has moved")
         even = [i for i, (row, column) in enumerate(self.cells) if (row + column) % 2 == 0]
         odd = [i for i, (row, column) in enumerate(self.cells) if (row + column) % 2 == 1]
         turned = tuple(

@@ -31,6 +31,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "fact-tt": {"rank": 4},
     "fact-tk": {"rank": 4},
     "bdm": {"block": 0, "dim": 8},
+    "bsm": {"block": 1},
+    "tome": {"r": 2},
+    "average-pool": {"block": [0, 1]},
+    "max-pool": {"block": 1},
 }
 PAIRS = list(itertools.product(ADAPTERS, REDUCERS))
 IMAGES = torch.randn((3, 3, 32, 32), generator=torch.Generator().manual_seed(3))

@@ -135,7 +135,7 @@ def test_a_second_checkerboard_leaves_every_other_row_and_column() -> None:
 @pytest.mark.parametrize(
     ("kind", "arguments", "named"),
     [
-        ("tome", {}, "unknown kind 'tome'"),
+        ("magic", {}, "unknown kind 'magic'"),
         ("bdm", {}, "'block'"),
         ("bdm", {"block": 2}, "blocks are 0 to 1"),
         ("bdm", {"block": -1}, "blocks are 0 to 1"),

@@ -4,13 +4,20 @@ from collections.abc import Mapping
 
 from fpet.reducers.base import Reducer
 from fpet.reducers.bdm import BDM
+from fpet.reducers.bsm import BSM
 from fpet.reducers.none import NoReduction
+from fpet.reducers.pool import AveragePool, MaxPool
+from fpet.reducers.tome import ToMe
 from fpet.registry import build
 from fpet.tokens import Geometry, Layout
 
 REDUCERS: dict[str, type[Reducer]] = {
     "none": NoReduction,
     "bdm": BDM,
+    "bsm": BSM,
+    "tome": ToMe,
+    "average-pool": AveragePool,
+    "max-pool": MaxPool,
 }
 
 

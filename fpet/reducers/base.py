@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from fpet.tokens import Layout, Tokens
+from fpet.errors import UnsupportedError
+from fpet.tokens import Geometry, Layout, Tokens
 
 
 class BlockReducer(nn.Module):
-    """One block's token reduction; by default tokens pass as they are."""
+    """One block's token reduction; by default tokens pass as they are.
+
+    layout_out: where the tokens lie that it puts out, for tokens that come in as `layout` says.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout_out = layout
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         """Tokens [B, N, C] -> [B, N', C]; query and key are the attention's, [B, num_heads, N, head_dim]."""
@@ -18,9 +26,32 @@ class BlockReducer(nn.Module):
 
 
 class Reducer(nn.Module):
-    """One reduction's modules for a whole network: one `BlockReducer` a block, and the layout that it leaves."""
+    """One reduction's modules for a whole network, each made for the layout that the one before it leaves.
 
-    def __init__(self, blocks: Iterable[BlockReducer], layout_out: Layout) -> None:
+    make: (block, counted from 0, layout) -> that block's module.
+    """
+
+    def __init__(self, geometry: Geometry, layout: Layout, make: Callable[[int, Layout], BlockReducer]) -> None:
         super().__init__()
+        blocks: list[BlockReducer] = []
+        for index in range(geometry.depth):
+            blocks.append(make(index, layout))
+            layout = blocks[-1].layout_out
         self.blocks = nn.ModuleList(blocks)
-        self.layout_out = layout_out
+        self.layout_out = layout
+
+
+class ReducerAtBlocks(Reducer):
+    """A reduction at one block or several: `make(layout)` there, and nothing at the others.
+
+    Raises:
+        UnsupportedError: if a block is not one of the backbone's.
+    """
+
+    def __init__(
+        self, geometry: Geometry, layout: Layout, block: int | Sequence[int], make: Callable[[Layout], BlockReducer]
+    ) -> None:
+        chosen = {block} if isinstance(block, int) else set(block)
+        if not chosen or not chosen <= set(range(geometry.depth)):
+            raise UnsupportedError(f"block = {block}: the backbone's blocks are 0 to {geometry.depth - 1}")
+        super().__init__(geometry, layout, lambda index, here: make(here) if index in chosen else BlockReducer(here))

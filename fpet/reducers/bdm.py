@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear, linear
-from fpet.reducers.base import BlockReducer, Reducer
+from fpet.reducers.base import BlockReducer, ReducerAtBlocks
 from fpet.reducers.matching import assign, cosine_scores, merge
 from fpet.tokens import Geometry, Layout, Tokens
 
@@ -39,8 +39,8 @@ class MatchingBlock(BlockReducer):
     """
 
     def __init__(self, layout: Layout, head_dim: int, dim: int, bits: int, dropout: float) -> None:
-        super().__init__()
-        a, b, self.layout_out = layout.checkerboard()
+        a, b, left = layout.checkerboard()
+        super().__init__(left)
         if not b:
             raise UnsupportedError(f"a grid of {len(layout.cells)} patch has nothing to merge into")
         self.refine = KeyRefinement(head_dim, dim, bits, dropout)
@@ -57,10 +57,10 @@ class MatchingBlock(BlockReducer):
             return merge(tokens, assign(scores, differentiable=self.training), self.a, self.b)
 
 
-class BDM(Reducer):
+class BDM(ReducerAtBlocks):
     """Parameters: 2 * head_dim * dim. 197 tokens become 99 on a 14 x 14 grid with a class token.
 
-    block: index of the merging block, from 0 (the paper's "6th layer" of ViT-B is index 6); dim, bits, dropout: of
+    block: one index or several, from 0 (the paper's "6th layer" of ViT-B is index 6); dim, bits, dropout: of
     the key refinement.
     """
 
@@ -69,14 +69,11 @@ class BDM(Reducer):
         geometry: Geometry,
         layout: Layout,
         *,
-        block: int,
+        block: int | list[int],
         dim: int = 32,
         bits: int = 1,
         dropout: float = 0.1,
     ) -> None:
-        if not 0 <= block < geometry.depth:
-            raise UnsupportedError(f"block = {block}: the backbone's blocks are 0 to {geometry.depth - 1}")
-        blocks = [BlockReducer() for _ in range(geometry.depth)]
-        matching = MatchingBlock(layout, geometry.head_dim, dim, bits, dropout)
-        blocks[block] = matching
-        super().__init__(blocks, matching.layout_out)
+        super().__init__(
+            geometry, layout, block, lambda here: MatchingBlock(here, geometry.head_dim, dim, bits, dropout)
+        )

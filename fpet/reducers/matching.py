@@ -19,6 +19,17 @@ def cosine_scores(metric: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return metric[:, a] @ metric[:, b].mT
 
 
+def most_similar(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` sources with the best targets, matched, and the places of the others (ToMe).
+
+    scores: [B, |A|, |B|]. Returns a matrix [B, |A|, |B|], float32, with a one-hot row for a source that merges and a
+    zero row for one that stays, and the indices [B, |A| - count] into A of those that stay, ascending.
+    """
+    order = scores.amax(dim=-1).argsort(dim=-1, descending=True, stable=True)
+    merges = torch.zeros_like(scores[..., 0]).scatter(1, order[:, :count], 1.0)
+    return assign(scores, differentiable=False) * merges[..., None], order[:, count:].sort(dim=-1).values
+
+
 def assign(scores: Tensor, differentiable: bool) -> Tensor:
     """Matches each source to its best target: one-hot rows [B, |A|, |B|], float32.
 

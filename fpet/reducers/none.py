@@ -8,4 +8,4 @@ class NoReduction(Reducer):
     """Keeps all tokens."""
 
     def __init__(self, geometry: Geometry, layout: Layout) -> None:
-        super().__init__((BlockReducer() for _ in range(geometry.depth)), layout)
+        super().__init__(geometry, layout, lambda _, here: BlockReducer(here))

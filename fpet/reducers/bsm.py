@@ -1,0 +1,42 @@
+"""BSM: ToMe's bipartite soft matching once, at one block, with half of the patches (a baseline of FPET, table 3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fpet.errors import UnsupportedError
+from fpet.reducers.base import BlockReducer, ReducerAtBlocks
+from fpet.reducers.matching import assign, cosine_scores, merge
+from fpet.tokens import Geometry, Layout, Tokens
+
+
+class SoftMatchingBlock(BlockReducer):
+    """Merges every patch of A into its best match in B, by cosine of the mean keys, without a gradient."""
+
+    def __init__(self, layout: Layout, checkerboard: bool) -> None:
+        a, b, left = layout.checkerboard() if checkerboard else layout.alternate()
+        if not b:
+            raise UnsupportedError(f"a grid of {len(layout.cells)} patch has nothing to merge into")
+        super().__init__(left)
+        self.a: Tensor
+        self.b: Tensor
+        self.register_buffer("a", torch.tensor(a), persistent=False)
+        self.register_buffer("b", torch.tensor(b), persistent=False)
+
+    def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
+        with torch.autocast(tokens.x.device.type, enabled=False):
+            scores = cosine_scores(key.detach().mean(dim=1), self.a, self.b)
+            return merge(tokens, assign(scores, differentiable=False), self.a, self.b)
+
+
+class BSM(ReducerAtBlocks):
+    """No parameters. 197 tokens become 99.
+
+    block: one index or several, from 0; checkerboard: split the patches as FPET does, not by alternate places.
+    """
+
+    def __init__(
+        self, geometry: Geometry, layout: Layout, *, block: int | list[int], checkerboard: bool = False
+    ) -> None:
+        super().__init__(geometry, layout, block, lambda here: SoftMatchingBlock(here, checkerboard))

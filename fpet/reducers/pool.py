@@ -1,0 +1,65 @@
+"""Pooling: neighbours in a row merge whatever they show (a baseline of FPET, figure 3).
+
+The paper gives no geometry. Here the patches at even and odd columns of a row are pairs; in an odd number of columns
+the last stays alone. Sizes are kept as for any merge.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from fpet.errors import UnsupportedError
+from fpet.reducers.base import BlockReducer, ReducerAtBlocks
+from fpet.reducers.matching import merge
+from fpet.tokens import Cell, Geometry, Layout, Tokens
+
+
+class PoolBlock(BlockReducer):
+    """Means weighted by size or, with `maximum`, the largest value per channel, of pairs of neighbours."""
+
+    def __init__(self, layout: Layout, maximum: bool) -> None:
+        if not layout.ordered:
+            raise UnsupportedError("pooling needs tokens in fixed places, which an earlier reduction has moved")
+        pairs: dict[Cell, list[int]] = defaultdict(list)
+        for place, (row, column) in enumerate(layout.cells, layout.num_prefix_tokens):
+            pairs[row, column // 2].append(place)
+        super().__init__(Layout(layout.num_prefix_tokens, tuple(pairs)))
+        partners = [pair[1] for pair in pairs.values() if len(pair) == 2]
+        targets = [index for index, pair in enumerate(pairs.values()) if len(pair) == 2]
+        assignment = torch.zeros(1, len(partners), len(pairs))
+        assignment[0, range(len(partners)), targets] = 1.0
+        self.maximum = maximum
+        self.a: Tensor
+        self.b: Tensor
+        self.assignment: Tensor
+        self.register_buffer("a", torch.tensor(partners, dtype=torch.long), persistent=False)
+        self.register_buffer("b", torch.tensor([pair[0] for pair in pairs.values()]), persistent=False)
+        self.register_buffer("assignment", assignment, persistent=False)
+
+    def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
+        with torch.autocast(tokens.x.device.type, enabled=False):
+            x, size = merge(tokens, self.assignment.float().expand(tokens.x.shape[0], -1, -1), self.a, self.b)
+            if self.maximum:
+                first = x.shape[1] - self.b.shape[0]
+                targets = self.assignment[0].argmax(dim=1)
+                larger = torch.maximum(tokens.x[:, self.b[targets]], tokens.x[:, self.a])
+                pooled = tokens.x[:, self.b].index_copy(1, targets, larger)
+                x = torch.cat([x[:, :first], pooled], dim=1)
+            return Tokens(x, size)
+
+
+class AveragePool(ReducerAtBlocks):
+    """No parameters. 197 tokens become 99. block: one index or several, from 0."""
+
+    def __init__(self, geometry: Geometry, layout: Layout, *, block: int | list[int]) -> None:
+        super().__init__(geometry, layout, block, lambda here: PoolBlock(here, maximum=False))
+
+
+class MaxPool(ReducerAtBlocks):
+    """No parameters. 197 tokens become 99. block: one index or several, from 0."""
+
+    def __init__(self, geometry: Geometry, layout: Layout, *, block: int | list[int]) -> None:
+        super().__init__(geometry, layout, block, lambda here: PoolBlock(here, maximum=True))

@@ -1,0 +1,60 @@
+"""ToMe (Bolya et al., ICLR 2023): in every block the r most similar pairs of tokens merge."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fpet.errors import UnsupportedError
+from fpet.reducers.base import BlockReducer, Reducer
+from fpet.reducers.matching import cosine_scores, merge, most_similar
+from fpet.tokens import Geometry, Layout, Tokens
+
+
+class ToMeBlock(BlockReducer):
+    """Merges `r` of the patches at even places into their best match at odd ones; prefix tokens take no part.
+
+    The matching has no gradient. Tokens come out as prefix, those of the even places that stayed, those of the odd.
+    """
+
+    def __init__(self, layout: Layout, r: int) -> None:
+        a, b, _ = layout.alternate()
+        merging = min(r, len(a)) if b else 0
+        super().__init__(layout.unordered(merging))
+        self.r = merging
+        self.num_prefix_tokens = layout.num_prefix_tokens
+        self.a: Tensor
+        self.b: Tensor
+        self.register_buffer("a", torch.tensor(a), persistent=False)
+        self.register_buffer("b", torch.tensor(b), persistent=False)
+
+    def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
+        with torch.autocast(tokens.x.device.type, enabled=False):
+            scores = cosine_scores(key.detach().mean(dim=1), self.a, self.b)
+            assignment, stay = most_similar(scores, self.r)
+            x, size = merge(tokens, assignment, self.a, self.b)
+            kept = self.a[stay]  # [B, |A| - r]
+            return Tokens(
+                self._insert(x, tokens.x, kept),
+                self._insert(size, torch.ones_like(tokens.x[..., :1]) if tokens.size is None else tokens.size, kept),
+            )
+
+    def _insert(self, merged: Tensor, before: Tensor, kept: Tensor) -> Tensor:
+        first = self.num_prefix_tokens
+        stayed = before.gather(1, kept[..., None].expand(-1, -1, before.shape[-1])).to(merged.dtype)
+        return torch.cat([merged[:, :first], stayed, merged[:, first:]], dim=1)
+
+
+class ToMe(Reducer):
+    """No parameters. 197 tokens become 101 at r = 8 in 12 blocks.
+
+    r: pairs merged in each block, one number for all or one a block; as many as there are merge at most.
+    """
+
+    def __init__(self, geometry: Geometry, layout: Layout, *, r: int | list[int] = 8) -> None:
+        schedule = [r] * geometry.depth if isinstance(r, int) else r
+        if len(schedule) != geometry.depth or min(schedule) < 0:
+            raise UnsupportedError(f"r = {r}: it is one number from 0, or one a block, of which there are {geometry.depth}")
+        super().__init__(
+            geometry, layout, lambda index, here: ToMeBlock(here, schedule[index]) if schedule[index] else BlockReducer(here)
+        )
