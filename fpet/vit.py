@@ -135,8 +135,7 @@ class AdaptedViT(nn.Module):
         if prompts == 0:
             return tokens
         x, size = (
-            part if part is None else torch.cat([part[:, :first], part[:, first + prompts :]], dim=1)
-            for part in tokens
+            part if part is None else torch.cat([part[:, :first], part[:, first + prompts :]], dim=1) for part in tokens
         )
         return Tokens(cast(Tensor, x), size)
 

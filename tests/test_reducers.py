@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,8 @@ from fpet.backbone import Backbone, create_backbone
 from fpet.errors import UnsupportedError
 from fpet.reducers import build_reducer
 from fpet.reducers.matching import assign, merge
+from fpet.reducers.pool import PoolBlock
+from fpet.reducers.tome import ToMeBlock
 from fpet.tokens import Layout, Tokens
 from fpet.vit import AdaptedViT
 
@@ -156,3 +160,90 @@ def test_a_single_patch_has_nothing_to_merge_into() -> None:
     geometry = backbone_of((1, 1), "class token").geometry
     with pytest.raises(UnsupportedError, match="nothing to merge into"):
         build_reducer("bdm", geometry, Layout.of(geometry), {"block": 0})
+
+
+def reduced(kind: str, arguments: dict[str, object], grid: tuple[int, int] = (14, 14)) -> AdaptedViT:
+    backbone = backbone_of(grid, "class token")
+    geometry = backbone.geometry
+    reducer = build_reducer(kind, geometry, Layout.of(geometry), arguments)
+    return AdaptedViT(backbone, build_adapter("none", geometry, {}), reducer, nn.Identity()).eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "tokens"),
+    [
+        ("bdm", {"block": 0}, 99),
+        ("bdm", {"block": [0, 1]}, 50),
+        ("bsm", {"block": 1}, 99),
+        ("bsm", {"block": 1, "checkerboard": True}, 99),
+        ("bsm", {"block": [0, 1]}, 50),
+        ("tome", {"r": 8}, 181),
+        ("tome", {"r": [0, 16]}, 181),
+        ("tome", {"r": 500}, 50),
+        ("average-pool", {"block": 0}, 99),
+        ("max-pool", {"block": [0, 1]}, 57),
+    ],
+)
+def test_lengths_are_as_announced(kind: str, arguments: dict[str, object], tokens: int) -> None:
+    model = reduced(kind, arguments)
+    with torch.inference_mode():
+        x, size = model.tokens(torch.randn(2, 3, 56, 56))
+    assert size is not None
+    assert x.shape[1] == model.tokens_out == tokens
+    assert torch.equal(size.sum(dim=1), torch.full((2, 1), 197.0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "named"),
+    [
+        ("tome", {"r": [8]}, "one a block, of which there are 2"),
+        ("tome", {"r": -1}, "r = -1"),
+        ("tome", {"r": 1.5}, "r = 1.5 is not of type"),
+        ("bdm", {"block": []}, "blocks are 0 to 1"),
+        ("bsm", {"block": [0, 5]}, "blocks are 0 to 1"),
+    ],
+)
+def test_schedules_that_do_not_fit_are_refused(kind: str, arguments: dict[str, object], named: str) -> None:
+    with pytest.raises(UnsupportedError, match=re.escape(named)):
+        reduced(kind, arguments)
+
+
+def test_a_checkerboard_after_moved_tokens_is_refused() -> None:
+    layout = Layout.of(backbone_of((14, 14), "class token").geometry).unordered(merged=8)
+    with pytest.raises(UnsupportedError, match="fixed places"):
+        layout.checkerboard()
+
+
+def test_tome_merges_the_most_similar_pairs() -> None:
+    """Against a restatement of the paper's algorithm, token by token."""
+    torch.manual_seed(0)
+    layout = Layout(1, tuple((0, column) for column in range(9)))
+    x, key = torch.randn(1, 10, 6), torch.randn(1, 2, 10, 4)
+    merged, size = ToMeBlock(layout, r=2)(Tokens(x, None), key, key)
+    metric = nn.functional.normalize(key.mean(dim=1), dim=-1)[0]
+    even, odd = [2, 4, 6, 8], [1, 3, 5, 7, 9]
+    best = {i: max(odd, key=lambda j: float(metric[i] @ metric[j])) for i in even}
+    chosen = sorted(even, key=lambda i: -float(metric[i] @ metric[best[i]]))[:2]
+    groups = {j: [j] + [i for i in chosen if best[i] == j] for j in odd}
+    expected = [x[0, 0]] + [x[0, i] for i in even if i not in chosen] + [x[0, groups[j]].mean(dim=0) for j in odd]
+    torch.testing.assert_close(merged[0], torch.stack(expected))
+    assert size is not None
+    assert size[0, :, 0].tolist() == [1.0, 1.0, 1.0, *(float(len(groups[j])) for j in odd)]
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("grid", [(4, 6), (3, 5)], ids=str)
+def test_pooling_is_torch_pooling_of_the_grid(grid: tuple[int, int], maximum: bool) -> None:
+    rows, columns = grid
+    torch.manual_seed(0)
+    layout = Layout(1, tuple((i, j) for i in range(rows) for j in range(columns)))
+    x = torch.randn(2, 1 + rows * columns, 8)
+    unused = torch.empty(0)
+    pooled, _ = PoolBlock(layout, maximum)(Tokens(x, None), unused, unused)
+    image = x[:, 1:].mT.unflatten(-1, grid)
+    if maximum:
+        expected = nn.functional.max_pool2d(image, (1, 2), ceil_mode=True)
+    else:
+        expected = nn.functional.avg_pool2d(image, (1, 2), ceil_mode=True, count_include_pad=False)
+    torch.testing.assert_close(pooled[:, 1:], expected.flatten(2).mT)
+    assert torch.equal(pooled[:, 0], x[:, 0])

@@ -31,7 +31,7 @@ class Core(nn.Module):
 class FacTTKBlock(FacTBlock):
     """Reads its own 4 + 2 * ratio slots of the shared core: q, k, v, proj, then those of fc1, then those of fc2."""
 
-    def __init__(self, factors: Factors, core: Core, block: int, ratio: int, scale: float, dropout: float) -> None:
+    def __init__(self, factors: Factors, core: Core, block: int, ratio: int, *, scale: float, dropout: float) -> None:
         super().__init__(factors, ratio, scale, dropout)
         self.core = core
         self.first = block * (ATTENTION + 2 * ratio)
@@ -60,5 +60,5 @@ class FacTTK(Adapter):
         ratio = mlp_ratio(geometry)
         core = Core(rank, geometry.depth * (ATTENTION + 2 * ratio))
         super().__init__(
-            FacTTKBlock(factors, core, block, ratio, scale, dropout) for block in range(geometry.depth)
+            FacTTKBlock(factors, core, block, ratio, scale=scale, dropout=dropout) for block in range(geometry.depth)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.adapters.base import BlockAdapter
 from fpet.errors import UnsupportedError
 from fpet.linear import linear
 from fpet.tokens import Geometry

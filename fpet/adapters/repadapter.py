@@ -5,6 +5,8 @@ It has no non-linearity, so it folds into the layer that follows it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -43,10 +45,10 @@ class Bottleneck(nn.Module):
 class RepAdapterBlock(BlockAdapter):
     """One bottleneck before qkv and, unless `mlp` is off, one before fc1. Keys follow it, and so does the matching."""
 
-    def __init__(self, channels: int, dim: int, scale: float, groups: int, mlp: bool, dropout: float) -> None:
+    def __init__(self, bottleneck: Callable[[], Bottleneck], mlp: bool) -> None:
         super().__init__()
-        self.attn = Bottleneck(channels, dim, scale, groups, dropout)
-        self.mlp = Bottleneck(channels, dim, scale, groups, dropout) if mlp else nn.Identity()
+        self.attn = bottleneck()
+        self.mlp = bottleneck() if mlp else nn.Identity()
 
     def qkv(self, layer: nn.Module, h: Tensor) -> Tensor:
         return super().qkv(layer, self.attn(h))
@@ -73,6 +75,7 @@ class RepAdapter(Adapter):
         mlp: bool = True,
         dropout: float = 0.1,
     ) -> None:
-        super().__init__(
-            RepAdapterBlock(geometry.embed_dim, dim, scale, groups, mlp, dropout) for _ in range(geometry.depth)
-        )
+        def bottleneck() -> Bottleneck:
+            return Bottleneck(geometry.embed_dim, dim, scale, groups, dropout)
+
+        super().__init__(RepAdapterBlock(bottleneck, mlp) for _ in range(geometry.depth))

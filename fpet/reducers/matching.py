@@ -44,15 +44,20 @@ def assign(scores: Tensor, differentiable: bool) -> Tensor:
     return hard + (soft - soft.detach())
 
 
+def sizes(tokens: Tokens) -> Tensor:
+    """The tokens' sizes [B, N, 1], float32: ones while nothing has merged."""
+    if tokens.size is not None:
+        return tokens.size
+    return tokens.x.new_ones((tokens.x.shape[0], tokens.x.shape[1], 1), dtype=torch.float32)
+
+
 def merge(tokens: Tokens, assignment: Tensor, a: Tensor, b: Tensor) -> Tokens:
     """Adds the tokens at a to their targets at b, as means weighted by size; all before the first cell are kept.
 
     tokens: [B, N, C]; assignment: [B, |A|, |B|]. Returns [B, N - |A|, C]. The sum of sizes and the size-weighted sum
     of tokens are conserved.
     """
-    x, size = tokens
-    if size is None:
-        size = x.new_ones((x.shape[0], x.shape[1], 1), dtype=torch.float32)
+    x, size = tokens.x, sizes(tokens)
     weighted = torch.cat([x.float() * size, size], dim=-1)  # [B, N, C + 1]
     merged = torch.baddbmm(weighted[:, b], assignment.mT, weighted[:, a])
     merged_size = merged[..., -1:]

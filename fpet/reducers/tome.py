@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fpet.errors import UnsupportedError
 from fpet.reducers.base import BlockReducer, Reducer
-from fpet.reducers.matching import cosine_scores, merge, most_similar
+from fpet.reducers.matching import cosine_scores, merge, most_similar, sizes
 from fpet.tokens import Geometry, Layout, Tokens
 
 
@@ -32,16 +32,13 @@ class ToMeBlock(BlockReducer):
         with torch.autocast(tokens.x.device.type, enabled=False):
             scores = cosine_scores(key.detach().mean(dim=1), self.a, self.b)
             assignment, stay = most_similar(scores, self.r)
-            x, size = merge(tokens, assignment, self.a, self.b)
+            merged = merge(tokens, assignment, self.a, self.b)
             kept = self.a[stay]  # [B, |A| - r]
-            return Tokens(
-                self._insert(x, tokens.x, kept),
-                self._insert(size, torch.ones_like(tokens.x[..., :1]) if tokens.size is None else tokens.size, kept),
-            )
+            return Tokens(self._insert(merged.x, tokens.x, kept), self._insert(sizes(merged), sizes(tokens), kept))
 
     def _insert(self, merged: Tensor, before: Tensor, kept: Tensor) -> Tensor:
         first = self.num_prefix_tokens
-        stayed = before.gather(1, kept[..., None].expand(-1, -1, before.shape[-1])).to(merged.dtype)
+        stayed = before.gather(1, kept[..., None].expand(-1, -1, before.shape[-1]))
         return torch.cat([merged[:, :first], stayed, merged[:, first:]], dim=1)
 
 
@@ -54,7 +51,11 @@ class ToMe(Reducer):
     def __init__(self, geometry: Geometry, layout: Layout, *, r: int | list[int] = 8) -> None:
         schedule = [r] * geometry.depth if isinstance(r, int) else r
         if len(schedule) != geometry.depth or min(schedule) < 0:
-            raise UnsupportedError(f"r = {r}: it is one number from 0, or one a block, of which there are {geometry.depth}")
+            raise UnsupportedError(
+                f"r = {r}: it is one number from 0, or one a block, of which there are {geometry.depth}"
+            )
         super().__init__(
-            geometry, layout, lambda index, here: ToMeBlock(here, schedule[index]) if schedule[index] else BlockReducer(here)
+            geometry,
+            layout,
+            lambda index, here: ToMeBlock(here, schedule[index]) if schedule[index] else BlockReducer(here),
         )
