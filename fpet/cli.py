@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
-from fpet.commands import evaluate, tasks, train
+from fpet.commands import evaluate, fold, methods, tasks, train
 from fpet.errors import FpetError
 
 # Each adds its sub-command and sets the default `run`: parsed arguments -> exit code.
@@ -17,6 +17,8 @@ COMMANDS: dict[str, AddCommand] = {
     "train": train.add_command,
     "evaluate": evaluate.add_command,
     "tasks": tasks.add_command,
+    "fold": fold.add_command,
+    "methods": methods.add_command,
 }
 _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2

@@ -50,6 +50,17 @@ def fold(model: AdaptedViT) -> AdaptedViT:
     return AdaptedViT(folded, Adapter(identity_blocks(backbone.geometry)), model.reducer, model.head).eval()
 
 
+def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
+    """The weights of a folded model under timm's names, the head as its classifier; float32, on the CPU."""
+    state = dict(model.vit.state_dict())
+    distilled = "head_dist" in dict(model.vit.named_children())
+    for name, value in model.head.named_parameters():
+        state[f"head.{name}"] = value
+        if distilled:
+            state[f"head_dist.{name}"] = value  # timm averages the logits of both tokens, we the tokens
+    return {name: value.detach().float().cpu().contiguous() for name, value in state.items()}
+
+
 def _affine(site: Callable[[Tensor], Tensor], channels: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """M [out, in] and c [out] of an affine map [B, N, in] -> [B, N, out]."""
     eye = torch.eye(channels, dtype=torch.float64, device=device)[None]

@@ -16,6 +16,7 @@ from fpet.backbone import Backbone, create_backbone, fingerprint
 from fpet.errors import UnsupportedError
 from fpet.fold import fold
 from fpet.header import BackboneRef, Method, TaskHeader
+from fpet.methods import methods
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
 from fpet.task import Task, new_model, save_task
@@ -183,12 +184,13 @@ COUNTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def vit_base() -> Backbone:
-    return create_backbone("vit_base_patch16_224", {})
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_parameters_are_as_published_for_vit_base(vit_base: Backbone, adapter: str) -> None:
-    trained = ADAPTERS[adapter](vit_base.geometry)
-    assert sum(parameter.numel() for parameter in trained.parameters()) == COUNTS[adapter]
+def test_the_description_is_read_off_the_code() -> None:
+    described = {(method.role, method.kind): method for method in methods()}
+    assert [kind for _, kind in described] == [*ADAPTERS, *REDUCERS]
+    assert {kind: described["adapter", kind].parameters for kind in ADAPTERS} == COUNTS
+    assert described["reducer", "bdm"].parameters == 4096
+    assert described["reducer", "bdm"].tokens == 99
+    assert described["reducer", "tome"].tokens == 101
+    assert described["adapter", "lora"].foldable
+    assert described["adapter", "lora"].arguments == {"dim": 8, "scale": 1.0, "bits": 32, "dropout": 0.1}
+    assert described["reducer", "bdm"].arguments["block"] is None

@@ -247,3 +247,23 @@ def test_pooling_is_torch_pooling_of_the_grid(grid: tuple[int, int], maximum: bo
         expected = nn.functional.avg_pool2d(image, (1, 2), ceil_mode=True, count_include_pad=False)
     torch.testing.assert_close(pooled[:, 1:], expected.flatten(2).mT)
     assert torch.equal(pooled[:, 0], x[:, 0])
+
+
+def test_bdm_without_refinement_is_bsm_on_a_checkerboard() -> None:
+    images = torch.randn(2, 3, 56, 56)
+    with torch.inference_mode():
+        plain = reduced("bdm", {"block": 0, "refine": False})(images)
+        torch.testing.assert_close(plain, reduced("bsm", {"block": 0, "checkerboard": True})(images))
+
+
+@pytest.mark.parametrize("stop_gradient", [True, False])
+def test_the_gradient_stop_keeps_the_matching_from_the_keys(stop_gradient: bool) -> None:
+    backbone = backbone_of((7, 7), "class token")
+    geometry = backbone.geometry
+    reducer = build_reducer(
+        "bdm", geometry, Layout.of(geometry), {"block": 0, "dropout": 0.0, "stop_gradient": stop_gradient}
+    )
+    key = torch.randn(1, 3, 50, 16, requires_grad=True)
+    merged, _ = reducer.train().blocks[0](Tokens(torch.randn(1, 50, 48), None), key, key)
+    merged.square().sum().backward()
+    assert (key.grad is None) == stop_gradient

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from pathlib import Path
 
 from fpet.baseline import Baseline, raw_pixel_baseline
 from fpet.commands import options
@@ -14,7 +13,6 @@ from fpet.errors import DataError
 from fpet.evaluate import Evaluation, evaluate
 from fpet.provenance import data_name
 from fpet.task import Task
-from fpet.weights import task_path
 
 _DESCRIPTION = """Classifies the full test set with the task's token reduction and without, in float32, and prints the
 share of right answers."""
@@ -24,9 +22,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     """Adds `evaluate`."""
     parser = subparsers.add_parser("evaluate", help="test the accuracy of a task", description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "--task", required=True, metavar="T", help="name of an embedded task, or a file that ends in .safetensors"
-    )
+    options.add_task(parser)
     options.add_data(parser, required=False, default=" (default: what the task was trained on)")
     options.add_backbone(parser)
     parser.add_argument(
@@ -40,8 +36,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates and prints."""
-    path = Path(arguments.task)
-    task = Task.load(path if path.suffix == ".safetensors" else task_path(arguments.task))
+    task = options.task(arguments)
     dataset = options.dataset(arguments, arguments.data or _trained_on(task))
     if dataset.labels != task.header.labels:
         raise DataError(

@@ -9,7 +9,8 @@ from pathlib import Path
 from fpet.backbone import Backbone, load_backbone
 from fpet.data import SOURCES, Dataset, load_dataset
 from fpet.errors import UnsupportedError
-from fpet.weights import default_backbone
+from fpet.task import Task
+from fpet.weights import default_backbone, task_path
 
 _DATA = f"{', '.join(SOURCES)}, or a folder with train/, val/ and test/, each with one folder of images a class"
 
@@ -35,6 +36,19 @@ def add_backbone(parser: argparse.ArgumentParser) -> None:
         help="safetensors file of the frozen Vision Transformer (default: the embedded one)",
     )
     parser.add_argument("--device", default="cpu", help="torch device, cpu or cuda[:N] (default: %(default)s)")
+
+
+def add_task(parser: argparse.ArgumentParser) -> None:
+    """Adds --task, which `task` reads."""
+    parser.add_argument(
+        "--task", required=True, metavar="T", help="name of an embedded task, or a file that ends in .safetensors"
+    )
+
+
+def task(arguments: argparse.Namespace) -> Task:
+    """Loads --task."""
+    path = Path(arguments.task)
+    return Task.load(path if path.suffix == ".safetensors" else task_path(arguments.task))
 
 
 def dataset(arguments: argparse.Namespace, data: str) -> Dataset:

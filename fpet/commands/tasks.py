@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fpet.commands.table import table
 from fpet.errors import TaskError
 from fpet.provenance import stated_accuracy
 from fpet.task import Task
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.folder.is_dir():
         raise TaskError(f"there is no folder {arguments.folder}")
     rows = [_row(Task.load(path)) for path in sorted(arguments.folder.glob("*.safetensors"))]
-    print(json.dumps(rows) if arguments.json else _table(rows))
+    print(json.dumps(rows) if arguments.json else table(rows, _COLUMNS))
     return 0
 
 
@@ -52,15 +53,3 @@ def _row(task: Task) -> dict[str, Any]:
         "accuracy_unreduced": stated_accuracy(header, reduced=False),
         "digest": task.digest,
     }
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    cells = [_COLUMNS, *(tuple(_cell(row[column]) for column in _COLUMNS) for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(_COLUMNS))]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    return "-" if value is None else str(value)

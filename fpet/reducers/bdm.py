@@ -14,10 +14,7 @@ from fpet.tokens import Geometry, Layout, Tokens
 
 
 class KeyRefinement(nn.Module):
-    """K' = sg(K) + U drop(relu(D sg(K))), [B, N, D] -> [B, N, D] in float32; sg stops the gradient.
-
-    D: [dim, head_dim], U: [head_dim, dim], no bias, quantised. It learns where to merge without disturbing the keys.
-    """
+    """K' = K + U drop(relu(D K)), [B, N, D] in float32; D: [dim, head_dim], U: [head_dim, dim], quantised."""
 
     def __init__(self, head_dim: int, dim: int, bits: int, dropout: float) -> None:
         super().__init__()
@@ -27,7 +24,6 @@ class KeyRefinement(nn.Module):
         self.up.start_at_zero()
 
     def forward(self, key: Tensor) -> Tensor:
-        key = key.detach().float()
         hidden = F.relu(linear(key, self.down.effective_weight().float()))
         return key + linear(self.dropout(hidden), self.up.effective_weight().float())
 
@@ -35,15 +31,17 @@ class KeyRefinement(nn.Module):
 class MatchingBlock(BlockReducer):
     """Merges the even cells of a checkerboard into their best match among the odd cells.
 
-    Prefix tokens take no part. The metric is the mean of the keys over heads, refined, compared by cosine.
+    Prefix tokens take no part. The metric is the mean of the keys over heads, refined, compared by cosine. With
+    `stop_gradient` the refinement learns where to merge without disturbing the keys.
     """
 
-    def __init__(self, layout: Layout, head_dim: int, dim: int, bits: int, dropout: float) -> None:
+    def __init__(self, layout: Layout, refine: nn.Module, stop_gradient: bool) -> None:
         a, b, left = layout.checkerboard()
         super().__init__(left)
         if not b:
             raise UnsupportedError(f"a grid of {len(layout.cells)} patch has nothing to merge into")
-        self.refine = KeyRefinement(head_dim, dim, bits, dropout)
+        self.refine = refine
+        self.stop_gradient = stop_gradient
         self.a: Tensor
         self.b: Tensor
         self.register_buffer("a", torch.tensor(a), persistent=False)
@@ -52,8 +50,8 @@ class MatchingBlock(BlockReducer):
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         # Autocast would compute the scores in half precision, in which neighbours tie.
         with torch.autocast(tokens.x.device.type, enabled=False):
-            metric = self.refine(key.mean(dim=1))
-            scores = cosine_scores(metric, self.a, self.b)
+            metric = key.detach() if self.stop_gradient else key
+            scores = cosine_scores(self.refine(metric.mean(dim=1).float()), self.a, self.b)
             return merge(tokens, assign(scores, differentiable=self.training), self.a, self.b)
 
 
@@ -61,7 +59,8 @@ class BDM(ReducerAtBlocks):
     """Parameters: 2 * head_dim * dim. 197 tokens become 99 on a 14 x 14 grid with a class token.
 
     block: one index or several, from 0 (the paper's "6th layer" of ViT-B is index 6); dim, bits, dropout: of
-    the key refinement.
+    the key refinement. The paper's ablations leave out parts: refine, the key refinement; stop_gradient, the gradient
+    stop before it.
     """
 
     def __init__(
@@ -73,7 +72,11 @@ class BDM(ReducerAtBlocks):
         dim: int = 32,
         bits: int = 1,
         dropout: float = 0.1,
+        refine: bool = True,
+        stop_gradient: bool = True,
     ) -> None:
-        super().__init__(
-            geometry, layout, block, lambda here: MatchingBlock(here, geometry.head_dim, dim, bits, dropout)
-        )
+        def make(here: Layout) -> MatchingBlock:
+            refinement = KeyRefinement(geometry.head_dim, dim, bits, dropout) if refine else nn.Identity()
+            return MatchingBlock(here, refinement, stop_gradient)
+
+        super().__init__(geometry, layout, block, make)

@@ -1,0 +1,86 @@
+"""A folded task is a plain timm checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+
+from fpet.backbone import create_backbone, save_backbone
+from fpet.cli import main
+from fpet.fold import fold, timm_state
+from fpet.header import Method
+from fpet.linear import LowBitLinear
+from fpet.task import Task, new_model, save_task
+
+REPADAPTER = Method("repadapter", {"dim": 4})
+IMAGES = torch.randn((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    """A RepAdapter task with weights that matter, beside its backbone."""
+    backbone = small_backbone()
+    save_backbone(tmp_path / "backbone.safetensors", backbone.vit, ARCHITECTURE, ARGUMENTS, {})
+    header = small_header(backbone, adapter=REPADAPTER)
+    torch.manual_seed(0)
+    model = new_model(header, backbone)
+    for parameter in model.trainable().parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    save_task(tmp_path / "digits.safetensors", header, model)
+    return tmp_path / "digits.safetensors"
+
+
+def command(task: Path) -> list[str]:
+    backbone, output = task.parent / "backbone.safetensors", task.parent / "folded.safetensors"
+    return ["fold", "--task", str(task), "--backbone", str(backbone), "--output", str(output)]
+
+
+def test_stock_timm_loads_it_and_answers_alike(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(task)) == 0
+    folded = task.parent / "folded.safetensors"
+    assert "timm.create_model('vit_tiny_patch16_224'" in capsys.readouterr().out
+    stock = timm.create_model(ARCHITECTURE, num_classes=10, checkpoint_path=str(folded), **ARGUMENTS).eval()
+    with torch.inference_mode():
+        expected = Task.load(task).build(small_backbone()).unreduced()(IMAGES)
+        torch.testing.assert_close(stock(IMAGES), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_file_that_is_there_is_not_overwritten(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (task.parent / "folded.safetensors").write_text("mine")
+    assert main(command(task)) == 2
+    assert "there is such a file already" in capsys.readouterr().err
+    assert (task.parent / "folded.safetensors").read_text() == "mine"
+
+
+def test_an_adapter_that_does_not_fold_writes_nothing(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    backbone = small_backbone()
+    header = small_header(backbone)
+    save_task(task, header, new_model(header, backbone))
+    assert main(command(task)) == 2
+    assert "AdaptFormer does not fold" in capsys.readouterr().err
+    assert not (task.parent / "folded.safetensors").exists()
+
+
+def test_both_heads_of_a_distilled_backbone_get_the_classifier() -> None:
+    arguments = {**ARGUMENTS, "num_heads": 3}
+    backbone = create_backbone("deit_tiny_distilled_patch16_224", arguments)
+    model = new_model(small_header(backbone, adapter=REPADAPTER, reducer=Method("none")), backbone)
+    assert isinstance(model.head, LowBitLinear)
+    state = timm_state(fold(model))
+    stock = timm.create_model("deit_tiny_distilled_patch16_224", num_classes=10, **arguments).eval()
+    stock.load_state_dict(state)
+    with torch.inference_mode():
+        torch.testing.assert_close(stock(IMAGES), model.eval()(IMAGES), rtol=1e-4, atol=1e-4)
+
+
+def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    table = capsys.readouterr().out
+    assert "block,dim=32,bits=1,dropout=0.1,refine=True,stop_gradient=True" in table
+    assert main(["methods", "--json"]) == 0
+    assert {row["kind"] for row in json.loads(capsys.readouterr().out)} >= {"lora", "tome"}
