@@ -17,10 +17,10 @@ from pretraining import augment, model, schedule
 from pretraining.dataset import GLYPHS, SOURCES, Images
 
 # How often an image comes from each source; within a source all images are equally likely.
-_SHARES = {GLYPHS: 0.45, "emoji": 0.2, "clip art": 0.15, "stamps": 0.05, "icons": 0.15}
-_ADAMW_RATE, _MUON_RATE = 8e-4, 0.02
+_SHARES = {GLYPHS: 0.6, "emoji": 0.14, "clip art": 0.12, "stamps": 0.02, "icons": 0.12}
+_ADAMW_RATE, _MUON_RATE = 1e-3, 0.005
 _WEIGHT_DECAY = 0.05
-_SMOOTHING = 0.1
+_SMOOTHING = 0.05
 _VALIDATED = 1024  # images of the hold-out that are looked at each time
 
 

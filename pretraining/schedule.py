@@ -18,15 +18,15 @@ class Phase:
 # Small images have few tokens and so cost little; positions are resampled. The last phases are at the real size, the
 # very last with every patch, so that the backbone ends on what it will be given.
 PHASES = (
-    Phase(0.34, 32, 0.0),
-    Phase(0.64, 48, 0.0),
-    Phase(0.76, 64, 0.0),
-    Phase(0.88, 112, 0.5),
+    Phase(0.5, 32, 0.0),
+    Phase(0.72, 48, 0.0),
+    Phase(0.8, 64, 0.0),
+    Phase(0.9, 112, 0.5),
     Phase(1.0, 112, 0.0),
 )
-_WARM_UP = 0.04
+_WARM_UP = 0.03
 _FLOOR = 0.01
-_FULL_STRENGTH = 0.5
+_STRONGEST, _STRONGEST_FROM = 0.7, 0.7
 
 
 def phase(fraction: float) -> Phase:
@@ -43,5 +43,5 @@ def rate(fraction: float) -> float:
 
 
 def strength(fraction: float) -> float:
-    """The strength of augmentation, rising from 0.05 to 1 over the first half of the budget."""
-    return 0.05 + 0.95 * min(fraction / _FULL_STRENGTH, 1.0)
+    """The strength of augmentation, rising from 0.05 to 0.7 over the first seven tenths of the budget."""
+    return 0.05 + (_STRONGEST - 0.05) * min(fraction / _STRONGEST_FROM, 1.0)

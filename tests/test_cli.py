@@ -12,6 +12,7 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import save_backbone
 from fpet.cli import main
+from fpet.commands.options import keyword_arguments
 from fpet.recipe import Recipe
 from fpet.task import Task
 
@@ -89,6 +90,11 @@ def test_tasks_are_listed(task: Path, capsys: pytest.CaptureFixture[str]) -> Non
     heading, line = capsys.readouterr().out.splitlines()
     assert heading.split()[:4] == ["name", "adapter", "reducer", "classes"]
     assert line.split()[:4] == ["digits", "adaptformer", "bdm", "10"]
+
+
+def test_arguments_are_numbers_words_and_lists() -> None:
+    parsed = keyword_arguments("dim=8,scale=0.1,block=4+8,refine=false,name=x")
+    assert parsed == {"dim": 8, "scale": 0.1, "block": [4, 8], "refine": False, "name": "x"}
 
 
 def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

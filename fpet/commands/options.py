@@ -12,6 +12,8 @@ from fpet.errors import UnsupportedError
 from fpet.task import Task
 from fpet.weights import default_backbone, task_path
 
+Value = int | float | bool | str | list[int]
+
 _DATA = f"{', '.join(SOURCES)}, or a folder with train/, val/ and test/, each with one folder of images a class"
 
 
@@ -79,18 +81,22 @@ def positive(text: str) -> int:
     return value
 
 
-def keyword_arguments(text: str) -> dict[str, int | float | str]:
-    """`dim=8,scale=0.1` -> {"dim": 8, "scale": 0.1}; a value that is no number stays text."""
-    arguments: dict[str, int | float | str] = {}
+def keyword_arguments(text: str) -> dict[str, Value]:
+    """`dim=8,block=4+8` -> {"dim": 8, "block": [4, 8]}; `true` and `false` are truth values, other words stay text."""
+    arguments: dict[str, Value] = {}
     for item in filter(None, text.split(",")):
         name, equals, value = item.partition("=")
         if not name or not equals or name in arguments:
             raise argparse.ArgumentTypeError(f"{item!r} is not a new NAME=VALUE")
-        arguments[name] = _number(value)
+        arguments[name] = _value(value)
     return arguments
 
 
-def _number(text: str) -> int | float | str:
+def _value(text: str) -> Value:
+    if re.fullmatch(r"\d+(\+\d+)+", text):
+        return [int(part) for part in text.split("+")]
+    if text in ("true", "false"):
+        return text == "true"
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     try:

@@ -77,7 +77,7 @@ def _add_methods(parser: argparse.ArgumentParser) -> None:
             type=options.keyword_arguments,
             default={},
             metavar="NAME=VALUE,...",
-            help=f"arguments of the {option}, such as {example} (default: the method's own{note})",
+            help=f"arguments of the {option}, such as {example}; see `fpet methods` (default: its own{note})",
         )
     parser.add_argument(
         "--head-bits", type=int, default=32, help="bits a weight of the head: 1, 2, 4, 8 or 32 (default: %(default)s)"
