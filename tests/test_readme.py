@@ -1,0 +1,85 @@
+"""The README is true: its Python runs, its curl commands answer, and what it lists is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serving import Serving, serving
+
+from fpet.cli import COMMANDS
+from fpet.methods import MethodInfo, methods
+from service.app import create_app
+from service.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def embedded_service() -> Iterator[Serving]:
+    settings = Settings(log_level="warning", max_batch=2, calibration_repeats=1, shutdown_delay=0)
+    with serving(settings) as running:
+        yield running
+
+
+def test_the_python_block_runs() -> None:
+    (block,) = blocks("python")
+    done = subprocess.run([sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "5"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_curl_commands_answer(embedded_service: Serving) -> None:
+    (block,) = (block for block in blocks("sh") if "url=" in block)
+    host, port = embedded_service.address
+    script = block.replace("127.0.0.1:8000", f"{host}:{port}").replace("curl ", "curl --silent --fail-with-body ")
+    done = subprocess.run(["bash", "-euc", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    one, two, full = (json.loads(answer) for answer in re.split(r"(?<=\})(?=\{\"task\")", done.stdout))
+    assert [best[0]["label"] for best in one["predictions"]] == ["5"]
+    assert [best[0]["label"] for best in two["predictions"]] == ["5", "7"]
+    assert full["tokens"] == {"in": 197, "out": 197}
+    assert len(full["probabilities"][0]) == 10
+
+
+def test_the_documented_answer_has_the_fields_of_a_real_one(embedded_service: Serving) -> None:
+    documented = json.loads(blocks("json")[0])
+    image = (ROOT / "weights/samples/digits/5-9.png").read_bytes()
+    answer = embedded_service.classify(image, "digits", top_k=2).json()
+    assert documented.keys() == answer.keys()
+    assert documented["digest"] == answer["digest"]
+    assert documented["tokens"] == answer["tokens"]
+    assert documented["timings_ms"].keys() == answer["timings_ms"].keys()
+
+
+def test_every_path_is_listed() -> None:
+    for path in create_app(Settings(calibration_repeats=0)).openapi()["paths"]:
+        assert f"{path}`" in README, path
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "serve"])
+def test_every_command_is_named(command: str) -> None:
+    assert f"fpet {command}" in README
+
+
+@pytest.mark.parametrize("method", methods(), ids=lambda method: f"{method.role} {method.kind}")
+def test_every_method_is_listed_with_its_numbers(method: MethodInfo) -> None:
+    folds = "yes" if method.foldable else "no"
+    last = folds if method.role == "adapter" else str(method.tokens)
+    assert re.search(rf"^\| `{method.kind}` \| .* \| {method.parameters:,} \| {last} \|$", README, re.MULTILINE)
+
+
+def test_every_make_target_is_named() -> None:
+    targets = re.findall(r"^(\w+): ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in targets:
+        assert f"make {target}" in README, target

@@ -1,0 +1,61 @@
+"""The embedded default: it loads, it answers, and its README says what it is."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from fpet.backbone import load_backbone
+from fpet.errors import TaskError
+from fpet.images import to_rgb
+from fpet.provenance import stated_accuracy
+from fpet.task import Task
+from fpet.weights import default_backbone, embedded, task_path, tasks_folder
+
+README = (embedded() / "README.md").read_text()
+TASKS = sorted(tasks_folder().glob("*.safetensors"))
+
+
+def test_there_are_tasks() -> None:
+    assert {"digits", "fashion-mnist"} <= {path.stem for path in TASKS}
+
+
+@pytest.mark.parametrize("path", [default_backbone(), *TASKS], ids=lambda path: path.name)
+def test_the_readme_names_every_file_with_its_digest(path: Path) -> None:
+    (line,) = (line for line in README.splitlines() if line.startswith(f"| `{path.relative_to(embedded())}`"))
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in line
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
+def test_the_readme_states_the_accuracy_of_the_header(path: Path) -> None:
+    header = Task.load(path).header
+    (line,) = (line for line in README.splitlines() if line.startswith(f"| {header.name} |"))
+    for reduced in (True, False):
+        accuracy = stated_accuracy(header, reduced=reduced)
+        assert accuracy is not None
+        assert f"{100 * accuracy:.2f}" in line
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
+def test_the_samples_are_mostly_recognised(path: Path) -> None:
+    task = Task.load(path)
+    model = task.build(load_backbone(default_backbone()))
+    preprocessing = task.header.preprocessing
+    samples = sorted((embedded() / "samples" / path.stem).glob("*.png"))
+    assert len(samples) >= 10
+    pixels = torch.stack([preprocessing.resize(to_rgb(Image.open(sample))) for sample in samples])
+    with torch.inference_mode():
+        answers = model(preprocessing.normalize(pixels, torch.float32)).argmax(dim=1).tolist()
+    right = [answer == int(sample.stem.split("-")[0]) for answer, sample in zip(answers, samples, strict=True)]
+    assert sum(right) >= 0.7 * len(right)
+    assert (model.tokens_in, model.tokens_out) == (197, 99)
+
+
+def test_an_unknown_task_is_refused_with_the_names_there_are() -> None:
+    assert task_path("digits") == tasks_folder() / "digits.safetensors"
+    with pytest.raises(TaskError, match=r"no embedded task 'shoes'.*digits"):
+        task_path("shoes")
