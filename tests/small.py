@@ -6,16 +6,24 @@ import dataclasses
 
 import torch
 
+from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone
 from fpet.data import Dataset, Split, load_dataset
 from fpet.data.split import GreyImages
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
+from fpet.reducers import REDUCERS
 
 ARCHITECTURE = "vit_tiny_patch16_224"
 ARGUMENTS: dict[str, object] = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
 ADAPTFORMER = Method("adaptformer", {"dim": 4})
 BDM = Method("bdm", {"block": 0, "dim": 4})  # after the last attention merging would change nothing
+# Every adapter, and every reducer, once.
+METHODS = [
+    *((Method(kind), BDM) for kind in ADAPTERS),
+    *((ADAPTFORMER, Method(kind, {"r": 2} if kind == "tome" else {"block": 0})) for kind in REDUCERS if kind != "none"),
+    (ADAPTFORMER, Method("none")),
+]
 
 
 def small_backbone() -> Backbone:
