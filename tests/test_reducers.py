@@ -208,6 +208,15 @@ def test_schedules_that_do_not_fit_are_refused(kind: str, arguments: dict[str, o
         reduced(kind, arguments)
 
 
+def test_tome_stops_when_nothing_is_left_to_merge() -> None:
+    model = reduced("tome", {"r": 500}, grid=(1, 3))
+    with torch.inference_mode():
+        x, size = model.tokens(torch.randn(1, 3, PATCH, 3 * PATCH))
+    assert size is not None
+    assert x.shape[1] == model.tokens_out
+    assert size.sum() == 4
+
+
 def test_a_checkerboard_after_moved_tokens_is_refused() -> None:
     layout = Layout.of(backbone_of((14, 14), "class token").geometry).unordered(merged=8)
     with pytest.raises(UnsupportedError, match="fixed places"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from fpet.errors import UnsupportedError
@@ -23,6 +24,23 @@ class BlockReducer(nn.Module):
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         """Tokens [B, N, C] -> [B, N', C]; query and key are the attention's, [B, num_heads, N, head_dim]."""
         return tokens
+
+
+class BipartiteBlock(BlockReducer):
+    """A reduction that merges tokens at the positions `a` into tokens at the positions `b`, both int64 buffers.
+
+    Raises:
+        UnsupportedError: if there is nothing to merge into.
+    """
+
+    def __init__(self, a: Sequence[int], b: Sequence[int], layout_out: Layout) -> None:
+        super().__init__(layout_out)
+        if not b:
+            raise UnsupportedError(f"a grid of {len(a)} patch has nothing to merge into")
+        self.a: Tensor
+        self.b: Tensor
+        self.register_buffer("a", torch.tensor(a, dtype=torch.long), persistent=False)
+        self.register_buffer("b", torch.tensor(b, dtype=torch.long), persistent=False)
 
 
 class Reducer(nn.Module):

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear, linear
-from fpet.reducers.base import BlockReducer, ReducerAtBlocks
+from fpet.reducers.base import BipartiteBlock, ReducerAtBlocks
 from fpet.reducers.matching import assign, cosine_scores, merge
 from fpet.tokens import Geometry, Layout, Tokens
 
@@ -28,7 +27,7 @@ class KeyRefinement(nn.Module):
         return key + linear(self.dropout(hidden), self.up.effective_weight().float())
 
 
-class MatchingBlock(BlockReducer):
+class MatchingBlock(BipartiteBlock):
     """Merges the even cells of a checkerboard into their best match among the odd cells.
 
     Prefix tokens take no part. The metric is the mean of the keys over heads, refined, compared by cosine. With
@@ -36,16 +35,9 @@ class MatchingBlock(BlockReducer):
     """
 
     def __init__(self, layout: Layout, refine: nn.Module, stop_gradient: bool) -> None:
-        a, b, left = layout.checkerboard()
-        super().__init__(left)
-        if not b:
-            raise UnsupportedError(f"a grid of {len(layout.cells)} patch has nothing to merge into")
+        super().__init__(*layout.checkerboard())
         self.refine = refine
         self.stop_gradient = stop_gradient
-        self.a: Tensor
-        self.b: Tensor
-        self.register_buffer("a", torch.tensor(a), persistent=False)
-        self.register_buffer("b", torch.tensor(b), persistent=False)
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         # Autocast would compute the scores in half precision, in which neighbours tie.

@@ -5,24 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fpet.errors import UnsupportedError
-from fpet.reducers.base import BlockReducer, ReducerAtBlocks
+from fpet.reducers.base import BipartiteBlock, ReducerAtBlocks
 from fpet.reducers.matching import assign, cosine_scores, merge
 from fpet.tokens import Geometry, Layout, Tokens
 
 
-class SoftMatchingBlock(BlockReducer):
+class SoftMatchingBlock(BipartiteBlock):
     """Merges every patch of A into its best match in B, by cosine of the mean keys, without a gradient."""
 
     def __init__(self, layout: Layout, checkerboard: bool) -> None:
-        a, b, left = layout.checkerboard() if checkerboard else layout.alternate()
-        if not b:
-            raise UnsupportedError(f"a grid of {len(layout.cells)} patch has nothing to merge into")
-        super().__init__(left)
-        self.a: Tensor
-        self.b: Tensor
-        self.register_buffer("a", torch.tensor(a), persistent=False)
-        self.register_buffer("b", torch.tensor(b), persistent=False)
+        super().__init__(*(layout.checkerboard() if checkerboard else layout.alternate()))
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         with torch.autocast(tokens.x.device.type, enabled=False):

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from fpet.errors import UnsupportedError
-from fpet.reducers.base import BlockReducer, ReducerAtBlocks
+from fpet.reducers.base import BipartiteBlock, ReducerAtBlocks
 from fpet.reducers.matching import merge
 from fpet.tokens import Cell, Geometry, Layout, Tokens
 
 
-class PoolBlock(BlockReducer):
+class PoolBlock(BipartiteBlock):
     """Means weighted by size or, with `maximum`, the largest value per channel, of pairs of neighbours."""
 
     def __init__(self, layout: Layout, maximum: bool) -> None:
@@ -26,17 +26,14 @@ class PoolBlock(BlockReducer):
         pairs: dict[Cell, list[int]] = defaultdict(list)
         for place, (row, column) in enumerate(layout.cells, layout.num_prefix_tokens):
             pairs[row, column // 2].append(place)
-        super().__init__(Layout(layout.num_prefix_tokens, tuple(pairs)))
         partners = [pair[1] for pair in pairs.values() if len(pair) == 2]
+        firsts = [pair[0] for pair in pairs.values()]
+        super().__init__(partners, firsts, Layout(layout.num_prefix_tokens, tuple(pairs)))
         targets = [index for index, pair in enumerate(pairs.values()) if len(pair) == 2]
         assignment = torch.zeros(1, len(partners), len(pairs))
         assignment[0, range(len(partners)), targets] = 1.0
         self.maximum = maximum
-        self.a: Tensor
-        self.b: Tensor
         self.assignment: Tensor
-        self.register_buffer("a", torch.tensor(partners, dtype=torch.long), persistent=False)
-        self.register_buffer("b", torch.tensor([pair[0] for pair in pairs.values()]), persistent=False)
         self.register_buffer("assignment", assignment, persistent=False)
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002

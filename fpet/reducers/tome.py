@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from fpet.errors import UnsupportedError
-from fpet.reducers.base import BlockReducer, Reducer
+from fpet.reducers.base import BipartiteBlock, BlockReducer, Reducer
 from fpet.reducers.matching import cosine_scores, merge, most_similar, sizes
 from fpet.tokens import Geometry, Layout, Tokens
 
 
-class ToMeBlock(BlockReducer):
+class ToMeBlock(BipartiteBlock):
     """Merges `r` of the patches at even places into their best match at odd ones; prefix tokens take no part.
 
     The matching has no gradient. Tokens come out as prefix, those of the even places that stayed, those of the odd.
@@ -19,14 +19,10 @@ class ToMeBlock(BlockReducer):
 
     def __init__(self, layout: Layout, r: int) -> None:
         a, b, _ = layout.alternate()
-        merging = min(r, len(a)) if b else 0
-        super().__init__(layout.unordered(merging))
+        merging = min(r, len(a))
+        super().__init__(a, b, layout.unordered(merging))
         self.r = merging
         self.num_prefix_tokens = layout.num_prefix_tokens
-        self.a: Tensor
-        self.b: Tensor
-        self.register_buffer("a", torch.tensor(a), persistent=False)
-        self.register_buffer("b", torch.tensor(b), persistent=False)
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         with torch.autocast(tokens.x.device.type, enabled=False):
@@ -54,8 +50,9 @@ class ToMe(Reducer):
             raise UnsupportedError(
                 f"r = {r}: it is one number from 0, or one a block, of which there are {geometry.depth}"
             )
-        super().__init__(
-            geometry,
-            layout,
-            lambda index, here: ToMeBlock(here, schedule[index]) if schedule[index] else BlockReducer(here),
-        )
+
+        def make(index: int, here: Layout) -> BlockReducer:
+            a, b, _ = here.alternate()
+            return ToMeBlock(here, schedule[index]) if a and b and schedule[index] else BlockReducer(here)
+
+        super().__init__(geometry, layout, make)
