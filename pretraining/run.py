@@ -9,18 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fpet.backbone import save_backbone
 from pretraining import augment, model, schedule
 from pretraining.dataset import GLYPHS, SOURCES, Images
+from pretraining.objective import Objective
 
 # How often an image comes from each source; within a source all images are equally likely.
-_SHARES = {GLYPHS: 0.6, "emoji": 0.14, "clip art": 0.12, "stamps": 0.02, "icons": 0.12}
+_SHARES = {GLYPHS: 0.45, "emoji": 0.18, "clip art": 0.19, "stamps": 0.03, "icons": 0.15}
 _ADAMW_RATE, _MUON_RATE = 1e-3, 0.005
 _WEIGHT_DECAY = 0.05
-_SMOOTHING = 0.05
 _VALIDATED = 1024  # images of the hold-out that are looked at each time
 
 
@@ -43,8 +42,10 @@ class Run:
         torch.manual_seed(options.seed)
         self.images, self.options = images, options
         self.vit = model.create(len(images.classes))
-        self.optimizers = _optimizers(self.vit)
-        self.seconds, self.steps, self.seen, self.loss = 0.0, 0, 0, float("nan")
+        self.objective = Objective(self.vit)
+        self.optimizers = _optimizers(self.vit, self.objective)
+        self.seconds, self.steps, self.seen = 0.0, 0, 0
+        self.losses: Tensor | None = None  # running means of both losses
         self.accuracy = ""
         if options.checkpoint.is_file():
             self._resume()
@@ -87,6 +88,7 @@ class Run:
         print(f"{self.seconds / 60:6.1f} min  hold-out accuracy: {self.accuracy}", flush=True)
         state = {
             "vit": self.vit.state_dict(),
+            "objective": self.objective.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "progress": {"seconds": self.seconds, "steps": self.steps, "seen": self.seen},
         }
@@ -99,6 +101,7 @@ class Run:
     def _resume(self) -> None:
         state = torch.load(self.options.checkpoint, weights_only=True)
         self.vit.load_state_dict(state["vit"])
+        self.objective.load_state_dict(state["objective"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         progress = state["progress"]
@@ -115,20 +118,16 @@ class Run:
         rgba, label, is_glyph = self._draw()
         with torch.no_grad():
             views = augment.augment(rgba, is_glyph, now.size, schedule.strength(self.fraction))
-        with torch.autocast("cpu", torch.bfloat16):
-            tokens = self.vit.forward_features(views)
-            logits = self.vit.head(tokens[:, 0])
-            # The mean of the patch tokens is asked the same: it makes all of them carry the class, not the first alone.
-            logits_of_mean = self.vit.head(tokens[:, 1:].mean(dim=1))
-        loss = F.cross_entropy(logits.float(), label, label_smoothing=_SMOOTHING)
-        loss_of_mean = F.cross_entropy(logits_of_mean.float(), label, label_smoothing=_SMOOTHING)
+        losses = self.objective(self.vit, views, label)
         self.vit.zero_grad()
-        (loss + loss_of_mean).backward()
-        nn.utils.clip_grad_norm_(self.vit.parameters(), 1.0)
+        self.objective.zero_grad()
+        losses.total().backward()
+        nn.utils.clip_grad_norm_([*self.vit.parameters(), *self.objective.parameters()], 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
         self.steps, self.seen = self.steps + 1, self.seen + len(label)
-        self.loss = loss.item() if self.loss != self.loss else 0.98 * self.loss + 0.02 * loss.item()
+        now_lost = torch.stack([losses.label.detach(), losses.sketch.detach()])
+        self.losses = now_lost if self.losses is None else self.losses.lerp(now_lost, 0.02)
 
     def _draw(self) -> tuple[Tensor, Tensor, Tensor]:
         sources = self.random.choice(len(SOURCES), self.options.batch, p=self._shares)
@@ -158,16 +157,17 @@ class Run:
 
     def _print(self, speed: float) -> None:
         now = schedule.phase(self.fraction)
+        label, sketch = (float("nan"),) * 2 if self.losses is None else self.losses.tolist()
         print(
             f"{self.seconds / 60:6.1f} min  {self.steps} steps  {self.seen} images  {speed:.0f} images/s  "
-            f"{now.size} px  drop {now.drop}  loss {self.loss:.3f}",
+            f"{now.size} px  drop {now.drop}  loss {label:.3f}  sketch {sketch:.3f}",
             flush=True,
         )
 
     def _provenance(self) -> dict[str, object]:
         return {
             "recipe": "pretraining/README.md",
-            "objective": "supervised cross-entropy over classes of characters, emoji, clip art, stamps and icons",
+            "objective": "cross-entropy over classes of characters, emoji, clip art, stamps and icons; sketches",
             "images": self.images.describe(),
             "images_seen": self.seen,
             "steps": self.steps,
@@ -183,13 +183,13 @@ class Run:
         }
 
 
-def _optimizers(vit: nn.Module) -> list[torch.optim.Optimizer]:
+def _optimizers(vit: nn.Module, objective: nn.Module) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks, AdamW for the rest; vectors, positions and the class token do not decay."""
     parameters = dict(vit.named_parameters())
     matrices = [p for n, p in parameters.items() if n.startswith("blocks.") and p.ndim == 2]
     decayed = [parameters[n] for n in ("patch_embed.proj.weight", "head.weight")]
     chosen = {id(p) for p in (*matrices, *decayed)}
-    others = [p for p in parameters.values() if id(p) not in chosen]
+    others = [*(p for p in parameters.values() if id(p) not in chosen), *objective.parameters()]
     return [
         torch.optim.Muon([{"params": matrices, "peak": _MUON_RATE}], lr=_MUON_RATE, weight_decay=_WEIGHT_DECAY),
         torch.optim.AdamW(

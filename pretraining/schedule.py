@@ -18,10 +18,9 @@ class Phase:
 # Small images have few tokens and so cost little; positions are resampled. The last phases are at the real size, the
 # very last with every patch, so that the backbone ends on what it will be given.
 PHASES = (
-    Phase(0.5, 32, 0.0),
-    Phase(0.72, 48, 0.0),
-    Phase(0.8, 64, 0.0),
-    Phase(0.9, 112, 0.5),
+    Phase(0.25, 32, 0.0),
+    Phase(0.65, 56, 0.0),
+    Phase(0.88, 112, 0.75),
     Phase(1.0, 112, 0.0),
 )
 _WARM_UP = 0.03

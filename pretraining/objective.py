@@ -1,0 +1,50 @@
+"""What is asked of the features: the class, and the image's sketch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pretraining.model import VisionTransformer
+from pretraining.sketch import DIM, sketch
+
+_SMOOTHING = 0.05
+_SKETCH_WEIGHT = 4.0
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Scalars, means over the class token and the mean of the patch tokens.
+
+    label: cross-entropy; sketch: the part of the sketches' variance that is not explained, 0 to about 1.
+    """
+
+    label: Tensor
+    sketch: Tensor
+
+    def total(self) -> Tensor:
+        """What is minimised."""
+        return 2 * (self.label + _SKETCH_WEIGHT * self.sketch)
+
+
+class Objective(nn.Module):
+    """Asks both the class token and the mean of the patch tokens: so all tokens carry the answer, not one alone."""
+
+    def __init__(self, vit: VisionTransformer) -> None:
+        super().__init__()
+        self.draw = nn.Linear(vit.embed_dim, DIM)
+
+    def forward(self, vit: VisionTransformer, views: Tensor, label: Tensor) -> Losses:
+        """Views [B, 3, S, S] in [-1, 1], labels int64 [B]."""
+        target = sketch(views)
+        variance = target.var(dim=0).mean()
+        with torch.autocast("cpu", torch.bfloat16):
+            tokens = vit.forward_features(views)
+            pooled = (tokens[:, 0], tokens[:, 1:].mean(dim=1))
+            answers = [(vit.head(x).float(), self.draw(x).float()) for x in pooled]
+        labels = [F.cross_entropy(logits, label, label_smoothing=_SMOOTHING) for logits, _ in answers]
+        sketches = [F.mse_loss(drawn, target) / variance for _, drawn in answers]
+        return Losses(torch.stack(labels).mean(), torch.stack(sketches).mean())
