@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from fpet.data import Split
 from fpet.preprocess import Preprocessing
+from fpet.reducers.none import NoReduction
 from fpet.vit import AdaptedViT
 
 
@@ -48,7 +49,7 @@ def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batc
         DataError: if a picture cannot be read.
     """
     model.eval()
-    reduces = model.tokens_out < model.tokens_in
+    reduces = not isinstance(model.reducer, NoReduction)
     unreduced = model.unreduced()
     right = right_unreduced = agreeing = 0
     batches = split.batches(preprocessing, batch_size)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks
 from fpet.backbone import fingerprint
 from fpet.errors import UnsupportedError
+from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
 Site = Callable[[nn.Module, Tensor], Tensor]
@@ -29,7 +30,8 @@ def fold(model: AdaptedViT) -> AdaptedViT:
     fingerprint of its own, so no task is taken for its own by mistake.
 
     Raises:
-        UnsupportedError: if the adapter is not affine at its sites, or adds tokens.
+        UnsupportedError: if the adapter is not affine at its sites or adds tokens, or the backbone has no position
+            embeddings where the adapter does.
     """
     if not model.adapter.foldable:
         raise UnsupportedError(f"{type(model.adapter).__name__} does not fold: it is not affine in its input")
@@ -43,7 +45,9 @@ def fold(model: AdaptedViT) -> AdaptedViT:
                 if getattr(type(site), name) is not getattr(BlockAdapter, name):
                     _fold_linear(layer, getattr(site, name))
         if type(adapter).patch_embed is not Adapter.patch_embed:
-            _fold_convolution(vit.patch_embed.proj, adapter.patch_embed)
+            _fold_convolution(vit.patch_embed, adapter.patch_embed)
+        if type(adapter).pos_embed is not Adapter.pos_embed:
+            _fold_positions(vit, adapter.pos_embed, Layout.of(backbone.geometry).num_tokens)
         if type(adapter).norm is not Adapter.norm:
             _fold_norm(vit.norm, adapter.norm)
     folded = dataclasses.replace(backbone, vit=vit, fingerprint=fingerprint(vit))
@@ -73,11 +77,37 @@ def _fold_linear(layer: nn.Linear, site: Site) -> None:
     _replace(layer, *_affine(lambda h: site(double, h), layer.in_features, layer.weight.device))
 
 
-def _fold_convolution(layer: nn.Conv2d, site: Site) -> None:
-    """The patch embedding, whose site acts on what the layer puts out."""
-    weight, bias = _affine(lambda y: site(nn.Identity(), y), layer.out_channels, layer.weight.device)
-    before = torch.zeros_like(bias) if layer.bias is None else layer.bias.double()
-    _replace(layer, (weight @ layer.weight.double().flatten(1)).view_as(layer.weight), weight @ before + bias)
+def _fold_convolution(layer: Any, site: Site) -> None:
+    """The patch embedding, whose site is probed with images of a single patch."""
+    double = copy.deepcopy(layer).double()
+    double.strict_img_size = False
+    patch = layer.proj.weight.shape[1:]
+
+    def embed(rows: Tensor) -> Tensor:
+        """Flat patches [1, n, patch_dim] -> [1, n, C]."""
+        return site(double, rows[0].unflatten(-1, patch)).transpose(0, 1)
+
+    weight, bias = _affine(embed, patch.numel(), layer.proj.weight.device)
+    _replace(layer.proj, weight.view_as(layer.proj.weight), bias)
+
+
+def _fold_positions(vit: Any, site: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor], num_tokens: int) -> None:
+    """The position embeddings, and the prefix tokens that have none, whose site adds a vector at each place."""
+    if vit.pos_embed is None:
+        raise UnsupportedError("the backbone has no position embeddings, so those of the adapter do not fold")
+    places = vit.pos_embed.new_zeros((1, num_tokens, vit.embed_dim), dtype=torch.float64)
+    added = site(lambda x: x, places)
+    without, first = num_tokens - vit.pos_embed.shape[1], 0  # so many prefix tokens have no position embedding
+    for name in ("cls_token", "dist_token", "reg_token"):
+        token = getattr(vit, name, None)
+        if token is not None and first < without:
+            setattr(vit, name, _sum(token, added[:, first : first + token.shape[1]]))
+            first += token.shape[1]
+    vit.pos_embed = _sum(vit.pos_embed, added[:, without:])
+
+
+def _sum(weight: Tensor, change: Tensor) -> nn.Parameter:
+    return nn.Parameter((weight + change).to(weight.dtype), requires_grad=False)
 
 
 def _fold_norm(layer: nn.LayerNorm, site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +12,12 @@ from typing import Any
 from torch import nn
 
 from fpet.adapters import ADAPTERS, build_adapter
+from fpet.adapters.base import Adapter
+from fpet.errors import UnsupportedError
 from fpet.reducers import REDUCERS, build_reducer
+from fpet.reducers.base import Reducer
 from fpet.tokens import Geometry, Layout
+from fpet.vit import refuse_misfit
 
 VIT_BASE = Geometry(
     depth=12,
@@ -32,7 +37,8 @@ class MethodInfo:
 
     role: "adapter" or "reducer"; source: the first line of its file; arguments: with their defaults, None where there
     is none; parameters: trained on ViT-B/16 at 224 pixels by default (a reducer at block 6), the head not counted;
-    foldable: whether nothing is left of it at inference; tokens: left of ViT-B's 197 plus prompts.
+    foldable: whether nothing is left of it at inference; tokens: left of ViT-B's 197 plus prompts, at most; refuses:
+    the kinds of the other role that it cannot go together with.
     """
 
     role: str
@@ -42,29 +48,55 @@ class MethodInfo:
     parameters: int
     foldable: bool
     tokens: int
+    refuses: tuple[str, ...]
 
 
 def methods() -> list[MethodInfo]:
     """All adapters, then all reducers, in the order of their registries."""
-    return [_adapter(kind) for kind in ADAPTERS] + [_reducer(kind) for kind in REDUCERS]
+    adapters = {kind: build_adapter(kind, VIT_BASE, {}) for kind in ADAPTERS}
+    reducers = {kind: build_reducer(kind, VIT_BASE, Layout.of(VIT_BASE), _middle(kind)) for kind in REDUCERS}
+    refused = [
+        (kind, other)
+        for (kind, adapter), (other, reducer) in itertools.product(adapters.items(), reducers.items())
+        if not _fit(adapter, reducer)
+    ]
+    return [
+        MethodInfo(
+            role="adapter",
+            kind=kind,
+            source=_source(ADAPTERS[kind]),
+            arguments=_arguments(ADAPTERS[kind]),
+            parameters=_count(adapter),
+            foldable=adapter.foldable,
+            tokens=Layout.of(VIT_BASE, adapter.num_prompts).num_tokens,
+            refuses=tuple(other for refusing, other in refused if refusing == kind),
+        )
+        for kind, adapter in adapters.items()
+    ] + [
+        MethodInfo(
+            role="reducer",
+            kind=kind,
+            source=_source(REDUCERS[kind]),
+            arguments=_arguments(REDUCERS[kind]),
+            parameters=_count(reducer),
+            foldable=False,
+            tokens=reducer.layout_out.num_tokens,
+            refuses=tuple(other for other, refusing in refused if refusing == kind),
+        )
+        for kind, reducer in reducers.items()
+    ]
 
 
-def _adapter(kind: str) -> MethodInfo:
-    method = ADAPTERS[kind]
-    adapter = build_adapter(kind, VIT_BASE, {})
-    layout = Layout.of(VIT_BASE, adapter.num_prompts)
-    return MethodInfo(
-        "adapter", kind, _source(method), _arguments(method), _count(adapter), method.foldable, layout.num_tokens
-    )
+def _middle(kind: str) -> Mapping[str, Any]:
+    return {"block": VIT_BASE.depth // 2} if "block" in _arguments(REDUCERS[kind]) else {}
 
 
-def _reducer(kind: str) -> MethodInfo:
-    method = REDUCERS[kind]
-    arguments = _arguments(method)
-    middle: Mapping[str, Any] = {"block": VIT_BASE.depth // 2} if "block" in arguments else {}
-    reducer = build_reducer(kind, VIT_BASE, Layout.of(VIT_BASE), middle)
-    tokens = reducer.layout_out.num_tokens
-    return MethodInfo("reducer", kind, _source(method), arguments, _count(reducer), False, tokens)
+def _fit(adapter: Adapter, reducer: Reducer) -> bool:
+    try:
+        refuse_misfit(adapter, reducer, VIT_BASE)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def _count(module: nn.Module) -> int:

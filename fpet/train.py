@@ -20,7 +20,6 @@ from fpet.backbone import Backbone
 from fpet.checkpoint import Best, Checkpoint
 from fpet.data import Dataset, ResizedSplit
 from fpet.errors import DataError, TaskError
-from fpet.evaluate import classify
 from fpet.header import TaskHeader
 from fpet.recipe import PRECISIONS, Recipe
 from fpet.task import new_model
@@ -135,7 +134,7 @@ class Run:
         return {"epoch": str(self.epoch), "loss": f"{self.log[-1]['loss']:.4f}", "best validation": best}
 
     def _train_epoch(self, lr: float, on_step: Callable[[], object]) -> float:
-        """One pass over the training images in a random order; returns the mean loss."""
+        """One pass over the training images in a random order; returns the mean loss, with the reducer's penalty."""
         torch.manual_seed(self.recipe.seed + _SEEDS_APART * (self.epoch + 1))
         size = self.recipe.batch_size
         order = torch.randperm(len(self.data))[: self.steps * size].to(self.data.images.device)
@@ -143,7 +142,8 @@ class Run:
         self.model.train()
         total = torch.zeros((), device=order.device)  # read once an epoch: a GPU need not wait for each step
         for batch in order.split(size):
-            loss = self._loss(self.data.images[batch], self.data.targets[batch])[0]
+            loss, _, penalty = self._loss(self.data.images[batch], self.data.targets[batch])
+            loss = loss + penalty
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
@@ -157,16 +157,18 @@ class Run:
         self.model.eval()
         right, total, size = 0, 0.0, self.recipe.batch_size
         for images, targets in zip(self.val.images.split(size), self.val.targets.split(size), strict=True):
-            loss, logits = self._loss(images, targets)
+            loss, logits, _ = self._loss(images, targets)
             right += int((logits.argmax(dim=1) == targets).sum())
             total += loss.item() * targets.shape[0]
         return right / len(self.val), total / len(self.val)
 
-    def _loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy [] and logits [B, K] of uint8 images [B, 3, H, W]."""
+    def _loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+        """Mean cross-entropy [], logits [B, K] and the reducer's penalty [] of uint8 images [B, 3, H, W]."""
+        dtype = next(self.model.vit.parameters()).dtype
         with self.autocast:
-            logits = classify(self.model, images, self.preprocessing)
-        return F.cross_entropy(logits, targets), logits
+            tokens, sizes = self.model.encode(self.preprocessing.normalize(images, dtype))
+            logits = self.model.head(self.model.pool(tokens)).float()
+        return F.cross_entropy(logits, targets), logits, self.model.reducer.penalty(sizes)
 
 
 def _identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: ResizedSplit) -> str:

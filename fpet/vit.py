@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.backbone import Backbone
-from fpet.errors import BackboneError
+from fpet.errors import BackboneError, UnsupportedError
 from fpet.reducers.base import Reducer
 from fpet.reducers.none import NoReduction
-from fpet.tokens import Layout, Tokens
+from fpet.tokens import Geometry, Layout, Tokens
 
 _PARITY_TOLERANCE = 1e-4
 
@@ -61,12 +61,16 @@ class AdaptedViT(nn.Module):
     The backbone is shared, stays in evaluation mode and never receives a gradient; what trains is the adapter, the
     reducer and the head. `drop_path` is the stochastic depth rate of the last block in training, rising linearly from
     zero at the first.
+
+    Raises:
+        UnsupportedError: if adapter and reducer cannot go together.
     """
 
     def __init__(
         self, backbone: Backbone, adapter: Adapter, reducer: Reducer, head: nn.Module, *, drop_path: float = 0.0
     ) -> None:
         super().__init__()
+        refuse_misfit(adapter, reducer, backbone.geometry)
         self.backbone = backbone
         self.vit = backbone.vit
         self.adapter = adapter
@@ -82,7 +86,7 @@ class AdaptedViT(nn.Module):
 
     @property
     def tokens_out(self) -> int:
-        """Length of the token sequence after the last block."""
+        """Length of the token sequence after the last block, at most: a reducer may leave it to the image."""
         return self.reducer.layout_out.num_tokens
 
     def trainable(self) -> nn.ModuleDict:
@@ -104,9 +108,14 @@ class AdaptedViT(nn.Module):
 
     def tokens(self, images: Tensor) -> Tokens:
         """Normalised images [B, 3, H, W] -> tokens [B, N', C] after the final norm."""
+        return self.encode(images)[0]
+
+    def encode(self, images: Tensor) -> tuple[Tokens, list[Tensor | None]]:
+        """As `tokens`, and also the sizes [B, N', 1] after each block's reduction."""
         vit: Any = self.vit
         x = self.adapter.patch_embed(vit.patch_embed, images)
-        x, size = vit.norm_pre(vit._pos_embed(x)), None
+        x, size = vit.norm_pre(self.adapter.pos_embed(vit._pos_embed, x)), None
+        sizes: list[Tensor | None] = []
         sites = zip(vit.blocks, self.adapter.blocks, self.reducer.blocks, self.drop_path, strict=True)
         for block, site, reduce, drop_path in sites:
             adapter = cast(BlockAdapter, site)
@@ -115,14 +124,19 @@ class AdaptedViT(nn.Module):
             out, query, key = attention(block.attn, adapter, h, size)
             x = x + adapter.attn_branch(drop_path(block.ls1(out)), x, h)
             x, size = reduce(Tokens(x, size), query, key)
+            sizes.append(size)
             h = block.norm2(x)
             x = x + adapter.mlp_branch(drop_path(block.ls2(mlp(block.mlp, adapter, h))), x, h)
-        return Tokens(self.adapter.norm(vit.norm, x), size)
+        return Tokens(self.adapter.norm(vit.norm, x), size), sizes
 
     def features(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> pooled embedding [B, C], by the backbone's own pooling."""
+        return self.pool(self.tokens(images))
+
+    def pool(self, tokens: Tokens) -> Tensor:
+        """Tokens [B, N', C] after the final norm -> embedding [B, C]."""
         vit: Any = self.vit
-        x, size = self._without_prompts(self.tokens(images))
+        x, size = self._without_prompts(tokens)
         if size is not None and vit.global_pool == "avg":
             # A mean over patches: each token counts as often as the patches that it stands for.
             patches = size if vit.pool_include_prefix else size[:, vit.num_prefix_tokens :]
@@ -142,6 +156,23 @@ class AdaptedViT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> logits [B, K]."""
         return cast(Tensor, self.head(self.features(images)))
+
+
+def refuse_misfit(adapter: Adapter, reducer: Reducer, geometry: Geometry) -> None:
+    """Checks that every block's adapter finds the tokens as it needs them.
+
+    Raises:
+        UnsupportedError: naming adapter, reducer and block, if patches have left the grid that the adapter needs.
+    """
+    if not adapter.needs_grid:
+        return
+    grid = Layout.of(geometry, adapter.num_prompts)
+    for index, block in enumerate(reducer.blocks):
+        if block.layout_out != grid:
+            raise UnsupportedError(
+                f"{type(adapter).__name__} needs all patches on their grid, which {type(reducer).__name__} does not "
+                f"leave there at block {index}: they cannot go together"
+            )
 
 
 def check_parity(backbone: Backbone) -> None:

@@ -18,10 +18,11 @@ ARCHITECTURE = "vit_tiny_patch16_224"
 ARGUMENTS: dict[str, object] = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
 ADAPTFORMER = Method("adaptformer", {"dim": 4})
 BDM = Method("bdm", {"block": 0, "dim": 4})  # after the last attention merging would change nothing
+IN_ALL_BLOCKS = {"tome": {"r": 2}, "ltmp": {"target": 0.5}}
 # Every adapter, and every reducer, once.
 METHODS = [
-    *((Method(kind), BDM) for kind in ADAPTERS),
-    *((ADAPTFORMER, Method(kind, {"r": 2} if kind == "tome" else {"block": 0})) for kind in REDUCERS if kind != "none"),
+    *((Method(kind), Method("none") if method.needs_grid else BDM) for kind, method in ADAPTERS.items()),
+    *((ADAPTFORMER, Method(kind, IN_ALL_BLOCKS.get(kind, {"block": 0}))) for kind in REDUCERS if kind != "none"),
     (ADAPTFORMER, Method("none")),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,19 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from fpet.adapters import ADAPTERS
+from fpet.adapters import ADAPTERS, lora
+from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.backbone import Backbone, create_backbone, fingerprint
-from fpet.errors import UnsupportedError
+from fpet.errors import TaskError, UnsupportedError
 from fpet.fold import fold
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.methods import methods
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
+from fpet.reducers.none import NoReduction
+from fpet.registry import build
 from fpet.task import Task, new_model, save_task
+from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
 SMALL: dict[str, object] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 3, "num_heads": 3}
@@ -28,6 +33,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "vpt-deep": {"prompts": 2},
     "lora": {"dim": 4},
     "adaptformer": {"dim": 4},
+    "convpass": {"dim": 4},
     "repadapter": {"dim": 4},
     "fact-tt": {"rank": 4},
     "fact-tk": {"rank": 4},
@@ -37,7 +43,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "average-pool": {"block": [0, 1]},
     "max-pool": {"block": 1},
 }
-PAIRS = list(itertools.product(ADAPTERS, REDUCERS))
+# Convpass convolves over the grid of patches, which reductions leave.
+REFUSED = [("convpass", reducer) for reducer in ("bdm", "bsm", "tome", "ltmp", "average-pool", "max-pool")]
+PAIRS = [pair for pair in itertools.product(ADAPTERS, REDUCERS) if pair not in REFUSED]
 IMAGES = torch.randn((3, 3, 32, 32), generator=torch.Generator().manual_seed(3))
 
 
@@ -80,7 +88,9 @@ def test_gradients_reach_every_parameter_of_the_task_and_none_of_the_backbone(
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    model(IMAGES).square().sum().backward()
+    # What the thresholds of LTMP's last block leave out no class token sees: they learn from the penalty alone.
+    tokens, sizes = model.encode(IMAGES)
+    (model.head(model.pool(tokens)).square().sum() + model.reducer.penalty(sizes)).backward()
     for name, parameter in model.trainable().named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
@@ -99,9 +109,13 @@ def test_a_batch_answers_as_its_images_alone(backbone: Backbone, adapter: str, r
 @pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
 def test_sizes_sum_to_the_number_of_tokens(backbone: Backbone, adapter: str, reducer: str) -> None:
     model = model_of(backbone, adapter, reducer)
+    if reducer == "ltmp":  # which alone prunes: what it merges counts
+        for block in model.reducer.blocks:
+            nn.init.zeros_(block.prune_threshold)
     with torch.inference_mode():
         x, size = model.tokens(IMAGES)
-    assert x.shape[1] == model.tokens_out
+    # How many LTMP leaves depends on the images.
+    assert x.shape[1] <= model.tokens_out if reducer == "ltmp" else x.shape[1] == model.tokens_out
     if size is None:
         assert model.tokens_out == model.tokens_in
     else:
@@ -161,7 +175,7 @@ def test_a_folded_model_answers_alike(backbone: Backbone, adapter: str, reducer:
     assert fingerprint(backbone.vit) == before
     assert (folded.backbone.fingerprint == before) == (adapter == "none")
     shared = {id(p) for p in backbone.vit.parameters()} & {id(p) for p in folded.vit.parameters()}
-    assert id(backbone.vit.pos_embed) in shared
+    assert (id(backbone.vit.pos_embed) in shared) == (adapter != "full")
 
 
 @pytest.mark.parametrize("adapter", [kind for kind, method in ADAPTERS.items() if not method.foldable])
@@ -170,13 +184,44 @@ def test_what_does_not_fold_is_refused(backbone: Backbone, adapter: str) -> None
         fold(model_of(backbone, adapter, "none"))
 
 
+def test_the_method_in_the_contributing_guide_works(backbone: Backbone) -> None:
+    guide = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {**vars(lora), "BlockAdapter": BlockAdapter, "Adapter": Adapter}
+    exec(compile(block, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
+    torch.manual_seed(0)
+    adapter = build({"lora-v": names["ValueLoRA"]}, "lora-v", backbone.geometry, arguments={"dim": 4})
+    for parameter in adapter.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    model = AdaptedViT(backbone, adapter, NoReduction(backbone.geometry, Layout.of(backbone.geometry)), nn.Identity())
+    with torch.inference_mode():
+        torch.testing.assert_close(fold(model)(IMAGES), model.eval()(IMAGES), rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(model(IMAGES), model_of(backbone, "none", "none").features(IMAGES), atol=1e-3)
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), REFUSED)
+def test_pairs_that_cannot_go_together_are_refused_by_name(
+    backbone: Backbone, tmp_path: Path, adapter: str, reducer: str
+) -> None:
+    named = f"Convpass needs all patches on their grid, which {REDUCERS[reducer].__name__} does not"
+    block = {"bsm": 1, "max-pool": 1}.get(reducer, 0)
+    with pytest.raises(UnsupportedError, match=rf"{named} leave there at block {block}: they cannot"):
+        new_model(header_of(backbone, adapter, reducer), backbone)
+    model = model_of(backbone, adapter, "none")
+    save_task(tmp_path / "pair.safetensors", header_of(backbone, adapter, reducer), model)
+    with pytest.raises(TaskError, match=rf"pair\.safetensors: {named}"):
+        Task.load(tmp_path / "pair.safetensors").build(backbone)
+
+
 COUNTS = {
     "none": 0,
+    "full": 85_798_656 - 768,  # all of ViT-B/16, a class token and its position in one
     "bitfit": 102_912,
     "vpt-shallow": 10 * 768,
     "vpt-deep": 12 * 10 * 768,
     "lora": 294_912,
     "adaptformer": 147_456,
+    "convpass": 327_552,
     "repadapter": 239_808,
     "ssf": 205_824,
     "fact-tt": 61_440,
@@ -191,6 +236,15 @@ def test_the_description_is_read_off_the_code() -> None:
     assert described["reducer", "bdm"].parameters == 4096
     assert described["reducer", "bdm"].tokens == 99
     assert described["reducer", "tome"].tokens == 101
+    assert described["reducer", "ltmp"].parameters == 24
+    refused = {
+        (kind, other) for (role, kind), method in described.items() if role == "adapter" for other in method.refuses
+    }
+    assert refused == set(REFUSED)
+    assert refused == {
+        (other, kind) for (role, kind), m in described.items() if role == "reducer" for other in m.refuses
+    }
     assert described["adapter", "lora"].foldable
-    assert described["adapter", "lora"].arguments == {"dim": 8, "scale": 1.0, "bits": 32, "dropout": 0.1}
+    defaults = {"dim": 8, "scale": 1.0, "bits": 32, "dropout": 0.1, "targets": "q+v"}
+    assert described["adapter", "lora"].arguments == defaults
     assert described["reducer", "bdm"].arguments["block"] is None

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from fpet.adapters.adaptformer import AdaptFormer
 from fpet.adapters.base import Adapter
 from fpet.adapters.bitfit import BitFit
+from fpet.adapters.convpass import Convpass
 from fpet.adapters.fact_tk import FacTTK
 from fpet.adapters.fact_tt import FacTTT
+from fpet.adapters.full import Full
 from fpet.adapters.lora import LoRA
 from fpet.adapters.none import LinearProbe
 from fpet.adapters.repadapter import RepAdapter
@@ -17,11 +19,13 @@ from fpet.tokens import Geometry
 
 ADAPTERS: dict[str, type[Adapter]] = {
     "none": LinearProbe,
+    "full": Full,
     "bitfit": BitFit,
     "vpt-shallow": VPTShallow,
     "vpt-deep": VPTDeep,
     "lora": LoRA,
     "adaptformer": AdaptFormer,
+    "convpass": Convpass,
     "repadapter": RepAdapter,
     "ssf": SSF,
     "fact-tt": FacTTT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, cast
 
 from torch import Tensor, nn
@@ -47,12 +47,14 @@ class BlockAdapter(nn.Module):
 
 
 class Adapter(nn.Module):
-    """One method's modules for a whole network: one `BlockAdapter` a block, and the two sites outside the blocks.
+    """One method's modules for a whole network: one `BlockAdapter` a block, and the three sites outside the blocks.
 
-    foldable: whether every site is affine in its input, and the branches and tokens are left alone.
+    foldable: whether every site is affine in its input, and the branches and the number of tokens are left alone.
+    needs_grid: whether every block must see all patches in their places, so that no reduction can go with it.
     """
 
     foldable: ClassVar[bool] = False
+    needs_grid: ClassVar[bool] = False
 
     def __init__(self, blocks: Iterable[BlockAdapter], num_prompts: int = 0) -> None:
         super().__init__()
@@ -62,6 +64,10 @@ class Adapter(nn.Module):
     def patch_embed(self, layer: nn.Module, images: Tensor) -> Tensor:
         """Images [B, 3, H, W] -> patch tokens [B, P, C]."""
         return cast(Tensor, layer(images))
+
+    def pos_embed(self, layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Patch tokens [B, P, C] -> all tokens [B, N, C], prefix tokens first, with their position embeddings."""
+        return layer(x)
 
     def norm(self, layer: nn.Module, x: Tensor) -> Tensor:
         """The final norm [B, N, C] -> [B, N, C]."""

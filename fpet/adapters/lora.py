@@ -1,25 +1,33 @@
-"""LoRA on queries and values (Hu et al., ICLR 2022), as tuned in FPET: q += s * U_q D_q h, v += s * U_v D_v h."""
+"""LoRA on queries and values (Hu et al., ICLR 2022), as tuned in FPET: q += s * U_q D_q h, v += s * U_v D_v h.
+
+The same update of other layers, each with a D and U of its own, covers LoRA as other libraries train it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.tokens import Geometry
 
+SLICES = ("q", "k", "v")  # a third of the fused qkv layer each
+LAYERS = ("qkv", "proj", "fc1", "fc2")  # qkv: one D for queries, keys and values together
+
 
 class LowRank(nn.Module):
-    """h -> U drop(D h), [B, N, C] -> [B, N, C]; D: [dim, C], U: [C, dim], no bias, no scale."""
+    """h -> U drop(D h), [B, N, in] -> [B, N, out]; D: [dim, in], U: [out, dim], no bias, no scale."""
 
-    def __init__(self, channels: int, dim: int, bits: int, dropout: float) -> None:
+    def __init__(self, in_features: int, out_features: int, dim: int, bits: int, dropout: float) -> None:
         super().__init__()
-        self.down = LowBitLinear(channels, dim, bits)
+        self.down = LowBitLinear(in_features, dim, bits)
         self.dropout = nn.Dropout(dropout)
-        self.up = LowBitLinear(dim, channels, bits)
+        self.up = LowBitLinear(dim, out_features, bits)
         self.up.start_at_zero()
 
     def forward(self, h: Tensor) -> Tensor:
@@ -27,28 +35,96 @@ class LowRank(nn.Module):
 
 
 class LoRABlock(BlockAdapter):
-    """Low-rank updates of the query and value rows of the fused qkv layer; keys stay the backbone's."""
+    """Low-rank updates of the fused qkv layer, or of its query, key and value rows; the rest stays the backbone's."""
 
-    def __init__(self, channels: int, dim: int, scale: float, bits: int, dropout: float) -> None:
+    def __init__(self, updates: Mapping[str, LowRank], scale: float) -> None:
         super().__init__()
-        self.q = LowRank(channels, dim, bits, dropout)
-        self.v = LowRank(channels, dim, bits, dropout)
+        for name in SLICES:
+            if name in updates:
+                self.add_module(name, updates[name])
+        self.layers = nn.ModuleDict({name: updates[name] for name in LAYERS if name in updates})
         self.scale = scale
 
     def qkv(self, layer: nn.Module, h: Tensor) -> Tensor:
-        q, k, v = layer(h).chunk(3, dim=-1)
-        return torch.cat([q + self.scale * self.q(h), k, v + self.scale * self.v(h)], dim=-1)
+        y = self._updated("qkv", layer(h), h)
+        rows = zip(SLICES, y.chunk(3, dim=-1), strict=True)
+        return torch.cat([self._updated(name, part, h) for name, part in rows], dim=-1)
+
+    def _updated(self, target: str, y: Tensor, h: Tensor) -> Tensor:
+        update = self.layers[target] if target in self.layers else getattr(self, target, None)
+        return y + self.scale * update(h) if isinstance(update, LowRank) else y
+
+
+class LoRAEveryLayerBlock(LoRABlock):
+    """Low-rank updates of the other linear layers too. Apart, so that folding copies them only where they change."""
+
+    def proj(self, layer: nn.Module, h: Tensor) -> Tensor:
+        return self._updated("proj", layer(h), h)
+
+    def fc1(self, layer: nn.Module, h: Tensor) -> Tensor:
+        return self._updated("fc1", layer(h), h)
+
+    def fc2(self, layer: nn.Module, h: Tensor) -> Tensor:
+        return self._updated("fc2", layer(h), h)
 
 
 class LoRA(Adapter):
-    """Parameters: depth * 4 * embed_dim * dim. At bits < 32 it is Bi-LoRA and its relatives.
+    """Parameters: depth * sum over targets of dim * (in + out). At bits < 32 it is Bi-LoRA and its relatives.
 
-    dim: hidden width; scale: s; bits: 1, 2, 4, 8 or 32 a weight; dropout: on the hidden vector, in training.
+    dim: hidden width; scale: s; bits: 1, 2, 4, 8 or 32 a weight; dropout: on the hidden vector, in training; targets:
+    what is updated, of q, k, v, qkv, proj, fc1 and fc2, joined by '+'.
     """
 
     foldable = True
 
     def __init__(
-        self, geometry: Geometry, *, dim: int = 8, scale: float = 1.0, bits: int = 32, dropout: float = 0.1
+        self,
+        geometry: Geometry,
+        *,
+        dim: int = 8,
+        scale: float = 1.0,
+        bits: int = 32,
+        dropout: float = 0.1,
+        targets: str = "q+v",
     ) -> None:
-        super().__init__(LoRABlock(geometry.embed_dim, dim, scale, bits, dropout) for _ in range(geometry.depth))
+        features = _features(geometry)
+        self.targets = parse_targets(targets)
+        everywhere = not set(self.targets) <= {*SLICES, "qkv"}
+        block = LoRAEveryLayerBlock if everywhere else LoRABlock
+        super().__init__(
+            block({target: LowRank(*features[target], dim, bits, dropout) for target in self.targets}, scale)
+            for _ in range(geometry.depth)
+        )
+
+
+def parse_targets(text: str) -> tuple[str, ...]:
+    """`q+v` -> ("q", "v"), in the order of the tensors.
+
+    Raises:
+        UnsupportedError: for an unknown target, one that comes twice, or qkv beside a part of it.
+    """
+    targets = text.split("+")
+    known = (*SLICES, *LAYERS)
+    for target in targets:
+        if target not in known:
+            raise UnsupportedError(f"targets = {text!r}: {target!r} is none of {', '.join(known)}")
+    if len(set(targets)) < len(targets) or ("qkv" in targets and not set(SLICES).isdisjoint(targets)):
+        raise UnsupportedError(f"targets = {text!r} updates the same weights twice")
+    return tuple(target for target in known if target in targets)
+
+
+def tensor_prefix(block: int, target: str) -> str:
+    """Where in a task file the update of a target lies, as `down.weight` and `up.weight` below it."""
+    return f"adapter.blocks.{block}.{target if target in SLICES else f'layers.{target}'}"
+
+
+def _features(geometry: Geometry) -> dict[str, tuple[int, int]]:
+    """What each target takes and gives, in channels."""
+    channels, attention = geometry.embed_dim, geometry.num_heads * geometry.head_dim
+    return {
+        **dict.fromkeys(SLICES, (channels, attention)),
+        "qkv": (channels, 3 * attention),
+        "proj": (attention, channels),
+        "fc1": (channels, geometry.mlp_dim),
+        "fc2": (geometry.mlp_dim, channels),
+    }

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from fpet.reducers.base import Reducer
 from fpet.reducers.bdm import BDM
 from fpet.reducers.bsm import BSM
+from fpet.reducers.ltmp import LTMP
 from fpet.reducers.none import NoReduction
 from fpet.reducers.pool import AveragePool, MaxPool
 from fpet.reducers.tome import ToMe
@@ -16,6 +17,7 @@ REDUCERS: dict[str, type[Reducer]] = {
     "bdm": BDM,
     "bsm": BSM,
     "tome": ToMe,
+    "ltmp": LTMP,
     "average-pool": AveragePool,
     "max-pool": MaxPool,
 }

@@ -58,6 +58,10 @@ class Reducer(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.layout_out = layout
 
+    def penalty(self, sizes: Sequence[Tensor | None]) -> Tensor | float:  # noqa: ARG002
+        """What training adds to its loss, [], given the sizes [B, N', 1] of the tokens that each block puts out."""
+        return 0.0
+
 
 class ReducerAtBlocks(Reducer):
     """A reduction at one block or several: `make(layout)` there, and nothing at the others.
