@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import json
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from fpet import _torchvision
+from fpet.backbone_files import Description, check_normalization, read_checkpoint
 from fpet.errors import BackboneError, UnsupportedError
-from fpet.files import read_safetensors, write_safetensors
+from fpet.files import write_safetensors
+from fpet.preprocess import Triple
 from fpet.tokens import Geometry
 
 _torchvision.declare_missing_operators()
@@ -24,8 +27,11 @@ from timm.layers import Mlp  # noqa: E402
 from timm.models.deit import VisionTransformerDistilled  # noqa: E402
 from timm.models.vision_transformer import Attention, Block, VisionTransformer  # noqa: E402
 
-FORMAT = 1
-_RESERVED = ("num_classes", "pretrained", "checkpoint_path", "dynamic_img_size")
+from fpet.backbone_names import fit  # noqa: E402
+
+_RESERVED = {"num_classes", "in_chans", "dynamic_img_size", "dynamic_img_pad", "device", "dtype"}
+# What may be chosen anew for a file that describes itself: all else belongs to its weights.
+_ADJUSTABLE = {"img_size", "global_pool", "fc_norm", "pool_include_prefix"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +39,11 @@ class Backbone:
     """A frozen Vision Transformer in evaluation mode.
 
     vit: the timm module without a classifier; architecture, arguments: how timm makes it; fingerprint: SHA-256 over
-    names, shapes and float32 values of its weights, in hexadecimal.
+    names, shapes and float32 values of its weights, in hexadecimal; resampled_from: (rows, columns) of the position
+    embeddings in the file, where they were resampled for another image size.
+
+    A distilled DeiT has a class and a distillation token, whose average is what a task's one head sees. timm averages
+    the logits of two heads, which is the same where both heads are equal.
     """
 
     vit: nn.Module
@@ -41,26 +51,24 @@ class Backbone:
     arguments: dict[str, object]
     fingerprint: str
     geometry: Geometry
+    resampled_from: tuple[int, int] | None = None
 
 
 def create_backbone(
-    architecture: str, arguments: Mapping[str, object], state: Mapping[str, Tensor] | None = None
+    architecture: str,
+    arguments: Mapping[str, object],
+    state: Mapping[str, Tensor] | None = None,
+    normalization: Mapping[str, Triple] | None = None,
 ) -> Backbone:
     """Makes a backbone by timm name and arguments, with the weights of `state` or timm's random initialisation.
+
+    normalization: `mean` and `std` of its images, where they are not those of timm's table.
 
     Raises:
         BackboneError: if timm does not know the name or arguments, or the weights do not fit, with the first key.
         UnsupportedError: if the forward pass does not cover the architecture.
     """
-    for name in _RESERVED:
-        if name in arguments:
-            raise BackboneError(f"{architecture}: the argument {name!r} is not the caller's to set")
-    try:
-        options: dict[str, Any] = {**arguments, "num_classes": 0}
-        vit: Any = timm.create_model(architecture, pretrained=False, **options)
-    except (RuntimeError, TypeError, AssertionError, ValueError) as error:
-        raise BackboneError(f"timm cannot make {architecture!r} with {dict(arguments)}: {error}") from error
-    refuse_uncovered(vit, architecture)
+    vit = _make(architecture, arguments, normalization or {})
     if state is not None:
         _load_strictly(vit, architecture, state)
     vit.requires_grad_(False).eval()
@@ -68,27 +76,38 @@ def create_backbone(
 
 
 def load_backbone(
-    path: Path, architecture: str | None = None, arguments: Mapping[str, object] | None = None
+    path: Path,
+    architecture: str | None = None,
+    arguments: Mapping[str, object] | None = None,
+    normalization: Mapping[str, Triple] | None = None,
 ) -> Backbone:
-    """Loads a backbone from a safetensors file of timm weights; a classifier in it is left out.
+    """Loads a backbone from a file; a classifier in it is left out.
 
-    Architecture and arguments come from the file's header if it was written by `save_backbone`, else from the caller.
+    A file written by `save_backbone` says what it is; the caller may still choose another image size or pooling. For
+    any other (safetensors or torch checkpoint of timm, DeiT, DINOv2 or CLIP, .npz of the original ViT) the caller names
+    the timm model, and the arguments in which it differs. Position embeddings are resampled to the image size.
 
     Raises:
         BackboneError: if the file cannot be read, does not say what it is, or does not fit.
         UnsupportedError: if the forward pass does not cover the architecture.
     """
-    metadata, state = read_safetensors(path, BackboneError)
-    header = _header(path, metadata)
-    architecture = architecture or header.get("architecture")
-    if architecture is None:
-        raise BackboneError(f"{path}: the file does not say its architecture; name the timm model")
-    given = header.get("arguments", {}) if arguments is None else arguments
-    state = {key: value for key, value in state.items() if not key.startswith(("head.", "head_dist."))}
+    checkpoint = read_checkpoint(path)
+    described = checkpoint.description
     try:
-        return create_backbone(architecture, given, state)
-    except BackboneError as error:
-        raise BackboneError(f"{path}: {error}") from error
+        if described is None:
+            if architecture is None:
+                raise BackboneError("the file does not say its architecture; name the timm model")
+            wanted = Description(architecture, dict(arguments or {}), dict(normalization or {}))
+            stored = None
+        else:
+            wanted = _adjusted(described, architecture, arguments or {}, normalization or {})
+            stored = geometry(blueprint(described.architecture, described.arguments)).grid
+        vit = blueprint(wanted.architecture, wanted.arguments)
+        state, resampled_from = fit(checkpoint.state, vit, stored)
+        backbone = create_backbone(wanted.architecture, wanted.arguments, state, wanted.normalization)
+    except (BackboneError, UnsupportedError) as error:
+        raise type(error)(f"{path}: {error}") from error
+    return dataclasses.replace(backbone, resampled_from=resampled_from)
 
 
 def save_backbone(
@@ -99,14 +118,17 @@ def save_backbone(
     provenance: Mapping[str, object],
 ) -> None:
     """Writes a backbone with its description, atomically; `vit` is a timm model made with num_classes=0."""
-    header = {
-        "format": FORMAT,
-        "architecture": architecture,
-        "arguments": dict(arguments),
-        "provenance": dict(provenance),
-    }
-    state = {name: value.detach().float().contiguous() for name, value in vit.state_dict().items()}
-    write_safetensors(path, state, {"fpet": json.dumps(header)}, BackboneError)
+    table: Any = vit.pretrained_cfg
+    normalization = {name: tuple(table[name]) for name in ("mean", "std")}
+    description = Description(architecture, dict(arguments), normalization, dict(provenance))
+    state = {name: value.detach().float().cpu().contiguous() for name, value in vit.state_dict().items()}
+    write_safetensors(path, state, description.metadata(), BackboneError)
+
+
+def blueprint(architecture: str, arguments: Mapping[str, object]) -> Any:
+    """The timm model on the meta device: shapes without values. Raises as `create_backbone` does."""
+    with torch.device("meta"):
+        return _make(architecture, arguments, {})
 
 
 def geometry(vit: Any) -> Geometry:
@@ -138,6 +160,8 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
     """Raises UnsupportedError, naming the part, for a model whose blocks the forward pass does not cover."""
     if type(vit) not in (VisionTransformer, VisionTransformerDistilled):
         raise UnsupportedError(f"{architecture} is a {type(vit).__name__}; covered are plain Vision Transformers")
+    if not len(vit.blocks):
+        raise UnsupportedError(f"{architecture} without a block is not covered")
     for expected, parts in (
         (Block, vit.blocks),
         (Attention, [block.attn for block in vit.blocks]),
@@ -156,6 +180,41 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
         raise UnsupportedError(f"{architecture} takes images of any size; give img_size")
 
 
+def _make(architecture: str, arguments: Mapping[str, object], normalization: Mapping[str, Triple]) -> Any:
+    if not timm.is_model(architecture):  # other names, such as hf-hub:..., would have timm ask the network
+        raise BackboneError(f"timm has no model {architecture!r}")
+    known = inspect.signature(VisionTransformer).parameters.keys() - _RESERVED
+    for name in arguments:
+        if name not in known:
+            raise BackboneError(f"{architecture}: the argument {name!r} is not one that shapes a Vision Transformer")
+    check_normalization(normalization)
+    options: dict[str, Any] = {**arguments, "num_classes": 0, "pretrained_cfg_overlay": dict(normalization)}
+    try:
+        vit = timm.create_model(architecture, pretrained=False, **options)
+    except Exception as error:  # timm meets wrong arguments with errors of every kind
+        raise BackboneError(f"timm cannot make {architecture!r} with {dict(arguments)}: {error}") from error
+    refuse_uncovered(vit, architecture)
+    return vit
+
+
+def _adjusted(
+    described: Description,
+    architecture: str | None,
+    arguments: Mapping[str, object],
+    normalization: Mapping[str, Triple],
+) -> Description:
+    if architecture not in (None, described.architecture):
+        raise BackboneError(f"the file is of {described.architecture}, not of {architecture}")
+    for name, value in arguments.items():
+        if name not in _ADJUSTABLE and described.arguments.get(name) != value:
+            raise BackboneError(f"{name} = {value}: the file says itself how its weights are used")
+    return dataclasses.replace(
+        described,
+        arguments={**described.arguments, **arguments},
+        normalization={**described.normalization, **normalization},
+    )
+
+
 def _load_strictly(vit: Any, architecture: str, state: Mapping[str, Tensor]) -> None:
     expected = vit.state_dict()
     for key in sorted(expected.keys() | state.keys()):
@@ -170,15 +229,3 @@ def _load_strictly(vit: Any, architecture: str, state: Mapping[str, Tensor]) -> 
         if not state[key].isfinite().all():
             raise BackboneError(f"{key!r} has values that are not finite")
     vit.load_state_dict(state, strict=True)
-
-
-def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    if "fpet" not in metadata:
-        return {}
-    try:
-        header = json.loads(metadata["fpet"])
-    except ValueError as error:
-        raise BackboneError(f"{path}: the header is not JSON: {error}") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise BackboneError(f"{path}: the header is not of backbone format {FORMAT}")
-    return header

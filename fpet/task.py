@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,12 @@ class Task:
                 f"{self.header.backbone.fingerprint[:12]}, not to {backbone.architecture} "
                 f"{backbone.fingerprint[:12]}"
             )
+        # The same weights make another function with another pooling or number of heads.
+        given = json.loads(json.dumps(backbone.arguments))
+        if self.header.backbone.arguments != given:
+            raise TaskError(
+                f"{self.path}: the task belongs to a backbone made with {self.header.backbone.arguments}, not {given}"
+            )
         try:
             model = new_model(self.header, backbone)
             unpack_module(model.trainable(), self.tensors)
@@ -103,7 +110,22 @@ def save_task(path: Path, header: TaskHeader, model: AdaptedViT) -> None:
     Raises:
         TaskError: if a value is not finite, or the file cannot be written.
     """
-    tensors = pack_module(model.trainable())
+    _write(path, header, pack_module(model.trainable()))
+
+
+def save_tensors(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor], backbone: Backbone) -> None:
+    """Writes tensors as they are, named and packed as in a task file, as the task that `header` describes; atomically.
+
+    Raises:
+        ValueError: naming the first tensor that is missing, extra or misshapen; nothing is written.
+        TaskError: if a value is not finite, or the file cannot be written.
+        UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
+    """
+    unpack_module(new_model(header, backbone).trainable(), tensors)
+    _write(path, header, tensors)
+
+
+def _write(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:
     _check_values(path, tensors)
     write_safetensors(path, tensors, {_METADATA_KEY: header.to_json()}, TaskError)
 

@@ -142,6 +142,7 @@ DAMAGES = {
     "label twice": (put("labels", ["apple", "fig", "fig"]), "label twice"),
     "name that leaves the folder": (put("name", "../fruit"), "'../fruit'"),
     "other backbone": (put("backbone.fingerprint", "0" * 64), "belongs to the backbone"),
+    "backbone made otherwise": (put("backbone.arguments.global_pool", "avg"), "'global_pool': 'avg'"),
 }
 
 

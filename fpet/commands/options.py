@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from fpet.backbone import Backbone, load_backbone
+from fpet.backbone_hub import download_backbone
 from fpet.data import SOURCES, Dataset, load_dataset
-from fpet.errors import UnsupportedError
+from fpet.errors import BackboneError, UnsupportedError
+from fpet.preprocess import Triple
 from fpet.task import Task
 from fpet.weights import default_backbone, task_path
 
 Value = int | float | bool | str | list[int]
+
+# Before the name of a timm model whose pre-trained weights timm is to fetch.
+HUB = "timm:"
 
 _DATA = f"{', '.join(SOURCES)}, or a folder with train/, val/ and test/, each with one folder of images a class"
 
@@ -29,15 +36,31 @@ def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = 
 
 
 def add_backbone(parser: argparse.ArgumentParser) -> None:
-    """Adds --backbone and --device, which `backbone` reads."""
+    """Adds --backbone, --architecture, --architecture-arguments and --device, which `backbone` reads."""
     parser.add_argument(
         "--backbone",
-        type=Path,
-        default=default_backbone(),
-        metavar="FILE",
-        help="safetensors file of the frozen Vision Transformer (default: the embedded one)",
+        default=str(default_backbone()),
+        metavar="BACKBONE",
+        help=f"file of the frozen Vision Transformer, or {HUB}NAME to have timm fetch its pre-trained weights "
+        "(default: the embedded one)",
     )
+    add_architecture(parser)
     parser.add_argument("--device", default="cpu", help="torch device, cpu or cuda[:N] (default: %(default)s)")
+
+
+def add_architecture(parser: argparse.ArgumentParser) -> None:
+    """Adds --architecture and --architecture-arguments, which `open_backbone` takes."""
+    parser.add_argument(
+        "--architecture", metavar="NAME", help="timm's name of the backbone, for a file that does not say it"
+    )
+    parser.add_argument(
+        "--architecture-arguments",
+        type=keyword_arguments,
+        default={},
+        metavar="NAME=VALUE,...",
+        help="how timm makes it, such as img_size=384, img_size=224+448 (height, width), or "
+        "global_pool=avg,fc_norm=false for mean pooling",
+    )
 
 
 def add_task(parser: argparse.ArgumentParser) -> None:
@@ -59,18 +82,46 @@ def dataset(arguments: argparse.Namespace, data: str) -> Dataset:
 
 
 def backbone(arguments: argparse.Namespace) -> Backbone:
-    """Loads --backbone onto --device.
+    """Loads --backbone onto --device, and says on standard error if position embeddings were resampled.
 
     Raises:
         BackboneError: if the file cannot be used.
-        UnsupportedError: if there is no such device.
+        UnsupportedError: if the backbone is not covered, or there is no such device.
     """
-    loaded = load_backbone(arguments.backbone)
+    loaded = open_backbone(arguments.backbone, arguments.architecture, arguments.architecture_arguments)
+    if loaded.resampled_from:
+        print(f"fpet: {arguments.backbone}: {resampling(loaded)}", file=sys.stderr)
     try:
         loaded.vit.to(arguments.device)
     except (RuntimeError, AssertionError) as error:
         raise UnsupportedError(f"no device {arguments.device!r}: {str(error).splitlines()[0]}") from error
     return loaded
+
+
+def open_backbone(
+    source: str,
+    architecture: str | None,
+    arguments: Mapping[str, object],
+    normalization: Mapping[str, Triple] | None = None,
+) -> Backbone:
+    """Loads a backbone from a file, or through timm's download if `source` is timm:NAME.
+
+    Raises:
+        BackboneError, UnsupportedError: as `load_backbone` and `download_backbone` do.
+    """
+    if not source.startswith(HUB):
+        return load_backbone(Path(source), architecture, arguments, normalization)
+    if architecture is not None:
+        raise BackboneError(f"{source} names the architecture itself; leave out --architecture")
+    return download_backbone(source.removeprefix(HUB), arguments, normalization)
+
+
+def resampling(backbone: Backbone) -> str:
+    """Says which position embeddings were resampled; empty if they lie as in the file."""
+    if backbone.resampled_from is None:
+        return ""
+    old, new = ("x".join(map(str, grid)) for grid in (backbone.resampled_from, backbone.geometry.grid))
+    return f"position embeddings resampled from {old} to {new}"
 
 
 def positive(text: str) -> int:

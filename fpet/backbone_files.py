@@ -1,0 +1,154 @@
+"""Reads checkpoints by what the bytes are, not by what the file is called, and describes those that we write.
+
+safetensors, torch's own format and numpy archives are read; nothing that a file holds is ever executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fpet.errors import BackboneError, UnsupportedError
+from fpet.files import parse_safetensors, read_bytes
+from fpet.preprocess import Preprocessing, Triple
+
+FORMAT = 1
+_METADATA_KEY = "fpet"
+_ZIP = b"PK\x03\x04"
+_PICKLE = b"\x80"
+_HEADER_AT = 8  # safetensors: the header's length in 8 bytes, then the header, which begins with a brace
+# Where training scripts keep the weights, the better ones first; timm looks in the same order.
+_NESTS = ("state_dict_ema", "model_ema", "state_dict", "model")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a backbone file of ours says of itself.
+
+    architecture, arguments: how timm makes the model; normalization: `mean` and `std` of its images, a channel each,
+    or nothing where timm's table holds; provenance: free (source, SHA-256, versions).
+
+    Raises:
+        BackboneError: naming the field that is missing or of the wrong type.
+    """
+
+    architecture: str
+    arguments: dict[str, object]
+    normalization: dict[str, Triple] = field(default_factory=dict)
+    provenance: dict[str, object] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise BackboneError(f"the header is not of backbone format {FORMAT}")
+        if not isinstance(self.architecture, str):
+            raise BackboneError("the header's architecture is not text")
+        for name in ("arguments", "normalization", "provenance"):
+            if not isinstance(getattr(self, name), dict):
+                raise BackboneError(f"the header's {name} is not an object")
+        check_normalization(self.normalization)
+
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the safetensors file."""
+        return {_METADATA_KEY: json.dumps(asdict(self))}
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, str]) -> Description | None:
+        """Reads it from a file's metadata; None if the file is not of our writing."""
+        if _METADATA_KEY not in metadata:
+            return None
+        try:
+            return cls(**json.loads(metadata[_METADATA_KEY]))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise BackboneError(f"the header describes no backbone: {error}") from error
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file's tensors, under the names that they have there, and its description if we wrote it."""
+
+    state: dict[str, Tensor]
+    description: Description | None = None
+
+
+def check_normalization(normalization: Mapping[str, Any]) -> None:
+    """Raises BackboneError unless these are a `mean` and a `std`, or one of them, of three finite numbers."""
+    for name, values in normalization.items():
+        if name not in ("mean", "std"):
+            raise BackboneError(f"the normalization has an unknown field {name!r}")
+        numbers = isinstance(values, (list, tuple)) and all(isinstance(value, (int, float)) for value in values)
+        if not numbers or len(values) != 3 or not np.isfinite(values).all():
+            raise BackboneError(f"{name} = {values} is not three finite numbers, one a channel")
+    try:
+        Preprocessing((1, 1), **normalization)
+    except UnsupportedError as error:
+        raise BackboneError(str(error)) from error
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Reads a file of weights.
+
+    Raises:
+        BackboneError: naming the file, if it cannot be read, is damaged, or is none of the three formats.
+    """
+    data = read_bytes(path, BackboneError)
+    try:
+        if data[_HEADER_AT : _HEADER_AT + 1] == b"{":
+            metadata, state = parse_safetensors(data, path, BackboneError)
+            return Checkpoint(state, Description.of(metadata))
+        if data.startswith(_ZIP) and any(name.endswith(".npy") for name in _members(data)):
+            return Checkpoint(_numpy(data))
+        if data.startswith((_ZIP, _PICKLE)):
+            return Checkpoint(_torch(data))
+    except BackboneError as error:
+        named = str(error).startswith(f"{path}: ")
+        raise error if named else BackboneError(f"{path}: {error}") from error
+    raise BackboneError(f"{path}: neither safetensors, nor a torch checkpoint, nor an .npz archive")
+
+
+def _members(data: bytes) -> list[str]:
+    try:
+        return zipfile.ZipFile(io.BytesIO(data)).namelist()
+    except zipfile.BadZipFile as error:
+        raise BackboneError(f"the archive is damaged or incomplete: {error}") from error
+
+
+def _numpy(data: bytes) -> dict[str, Tensor]:
+    state = {}
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        for name in archive.files:
+            try:
+                state[name] = torch.from_numpy(archive[name])
+            except Exception as error:  # damage shows as errors of zip, of zlib and of numpy
+                raise BackboneError(f"the array {name!r} cannot be read: {error}") from error
+    return state
+
+
+def _torch(data: bytes) -> dict[str, Tensor]:
+    try:
+        # The checkpoints of DeiT and timm hold the training script's options beside the weights: inert values.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # unpickling foreign bytes fails in every way
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise BackboneError(f"not a torch checkpoint of plain weights: {reason}") from error
+    for nest in _NESTS:
+        if isinstance(loaded, dict) and loaded.get(nest) is not None:
+            loaded = loaded[nest]
+            break
+    if not isinstance(loaded, dict):
+        raise BackboneError(f"the torch checkpoint holds a {type(loaded).__name__} instead of weights by name")
+    for name, value in loaded.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise BackboneError(f"the torch checkpoint holds a {type(value).__name__} under {name!r} among the weights")
+    return dict(loaded)

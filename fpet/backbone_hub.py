@@ -1,0 +1,38 @@
+"""Pre-trained weights through timm's own download, for a user who asks for it; nothing else uses the network."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fpet.backbone import Backbone, blueprint, create_backbone
+from fpet.errors import BackboneError
+from fpet.preprocess import Triple
+
+import timm  # isort: skip  # importing fpet.backbone first makes timm importable everywhere
+
+
+def download_backbone(
+    name: str, arguments: Mapping[str, object] | None = None, normalization: Mapping[str, Triple] | None = None
+) -> Backbone:
+    """Has timm fetch the weights of one of its models, such as vit_base_patch16_224.augreg_in21k, or read its cache.
+
+    Raises:
+        BackboneError: if timm does not know the name, or the weights cannot be had.
+        UnsupportedError: if the forward pass does not cover the architecture; then nothing is fetched.
+    """
+    given: dict[str, Any] = dict(arguments or {})
+    grid = blueprint(name, given).patch_embed.grid_size
+    try:
+        # With its classifier: without, timm would load what fits and leave the rest random.
+        vit: Any = timm.create_model(name, pretrained=True, **given)
+    except Exception as error:  # of the network, of the hub's client, or of weights that do not fit
+        raise BackboneError(f"timm cannot get the weights of {name}: {' '.join(str(error).split())}") from error
+    vit.reset_classifier(0)
+    stored = tuple(
+        side // patch
+        for side, patch in zip(vit.pretrained_cfg["input_size"][1:], vit.patch_embed.patch_size, strict=True)
+    )
+    backbone = create_backbone(name, given, vit.state_dict(), normalization)
+    return dataclasses.replace(backbone, resampled_from=None if stored == grid else stored)

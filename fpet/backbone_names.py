@@ -1,0 +1,90 @@
+"""Weights as they lie in a file -> weights as timm's model takes them: renamed, and positions resampled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fpet import _torchvision
+from fpet.backbone_flax import from_flax, is_flax
+from fpet.errors import BackboneError, UnsupportedError
+
+_torchvision.declare_missing_operators()
+
+from timm.layers import resample_abs_pos_embed  # noqa: E402
+from timm.models import clean_state_dict  # noqa: E402
+from timm.models.vision_transformer import checkpoint_filter_fn  # noqa: E402
+
+Grid = tuple[int, int]
+
+_CLASSIFIERS = ("head.", "head_dist.")
+
+
+def fit(state: Mapping[str, Tensor], vit: Any, grid: Grid | None = None) -> tuple[dict[str, Tensor], Grid | None]:
+    """Fits a file's weights to a model that timm has made on the meta device, which is changed.
+
+    grid: (rows, columns) of the positions in the file, whose names are then timm's; None for a foreign file, whose
+    names are translated (original ViT, DINOv2, DeiT-III and CLIP checkpoints among them) and whose positions are taken
+    to form a square. Positions of another grid than the model's are resampled as timm does: bicubic with
+    antialiasing, or bilinear for the original ViT. What does not fit is left for a strict load to name.
+
+    Returns the weights without a classifier, and the grid that positions were resampled from, or None.
+
+    Raises:
+        BackboneError: naming a tensor, if the names cannot be translated or the positions form no grid.
+        UnsupportedError: for a checkpoint whose positions are not resampled by the same rule.
+    """
+    target: Grid = tuple(vit.patch_embed.grid_size)
+    prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
+    flax = is_flax(state)
+    fitted = dict(state) if grid else _translated(state, vit)
+    positions = fitted.get("pos_embed")
+    if positions is None or positions.ndim != 3:
+        return fitted, None
+    grid = grid or _square(positions.shape[1] - prefix, target)
+    if grid == target or positions.shape[1] != prefix + math.prod(grid):
+        return fitted, None
+    fitted["pos_embed"] = resample_abs_pos_embed(
+        positions,
+        new_size=list(target),
+        old_size=list(grid),
+        num_prefix_tokens=prefix,
+        interpolation="bilinear" if flax else "bicubic",
+        antialias=not flax,
+    )
+    return fitted, grid
+
+
+def _translated(state: Mapping[str, Tensor], vit: Any) -> dict[str, Tensor]:
+    if is_flax(state):
+        return from_flax(state, vit.blocks[0].attn.num_heads)
+    if any(name.startswith("radio_model.") for name in state):
+        raise UnsupportedError("RADIO's own checkpoint is not covered; timm's copy of it is")
+    cleaned = clean_state_dict(dict(state))
+    _check_patches(cleaned, vit)
+    vit.pos_embed = None  # timm's filter then renames, and leaves the positions to us
+    try:
+        renamed = checkpoint_filter_fn(cleaned, vit, adapt_layer_scale=True)
+    except Exception as error:  # it takes names and shapes for granted
+        raise BackboneError(f"the weights are of no known layout: {type(error).__name__}: {error}") from error
+    return {name: value for name, value in renamed.items() if not name.startswith(_CLASSIFIERS)}
+
+
+def _check_patches(state: Mapping[str, Tensor], vit: Any) -> None:
+    """timm's filter resizes a patch embedding, which would let one architecture pass for another."""
+    kernel = list(vit.patch_embed.proj.weight.shape[-2:])
+    for name, value in state.items():
+        if value.ndim == 4 and list(value.shape[-2:]) != kernel:
+            raise BackboneError(f"{name!r} has shape {list(value.shape)}; the model's patches are {kernel}")
+
+
+def _square(positions: int, target: Grid) -> Grid:
+    side = math.isqrt(max(positions, 0))
+    if side * side == positions:
+        return side, side
+    if positions == math.prod(target):
+        return target
+    raise BackboneError(f"'pos_embed' has {positions} positions besides its prefix, which are no square")

@@ -1,0 +1,71 @@
+"""`fpet import-backbone`: weights of any source as the one kind of file that everything else reads."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
+
+from fpet.backbone import Backbone, save_backbone
+from fpet.commands import options
+from fpet.errors import BackboneError
+from fpet.files import read_bytes
+from fpet.preprocess import Triple
+
+_DESCRIPTION = f"""Reads a Vision Transformer once and writes a safetensors file that says itself what it is, for
+--backbone and for the service. SOURCE is a checkpoint (safetensors or torch: timm, DeiT, DINOv2, CLIP; .npz: the
+original ViT), or {options.HUB}NAME, which has timm fetch its pre-trained weights. Position embeddings are resampled to
+the image size. A classifier is left out."""
+
+
+def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `import-backbone`."""
+    parser = subparsers.add_parser("import-backbone", help="make a backbone file", description=_DESCRIPTION)
+    parser.set_defaults(run=run)
+    parser.add_argument("source", metavar="SOURCE", help=f"file, or {options.HUB}NAME")
+    options.add_architecture(parser)
+    for name in ("mean", "std"):
+        parser.add_argument(
+            f"--{name}",
+            type=_triple,
+            metavar="R,G,B",
+            help=f"{name} of the images it was trained on, of values 0 to 1 (default: timm's for the architecture)",
+        )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="safetensors file to write")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Reads, writes, and says what was written."""
+    output: Path = arguments.output
+    if output.exists():
+        raise BackboneError(f"{output}: there is such a file already; delete it or name another --output")
+    normalization = {name: getattr(arguments, name) for name in ("mean", "std") if getattr(arguments, name)}
+    backbone = options.open_backbone(
+        arguments.source, arguments.architecture, arguments.architecture_arguments, normalization
+    )
+    save_backbone(
+        output, backbone.vit, backbone.architecture, backbone.arguments, _provenance(arguments.source, backbone)
+    )
+    rows, columns = backbone.geometry.grid
+    described = f"{backbone.architecture}, {rows}x{columns} patches, {options.resampling(backbone)}".rstrip(", ")
+    print(f"{output}: {described}; fingerprint {backbone.fingerprint[:12]}")
+    return 0
+
+
+def _provenance(source: str, backbone: Backbone) -> dict[str, object]:
+    provenance: dict[str, object] = {"versions": {"torch": version("torch"), "timm": version("timm")}}
+    if source.startswith(options.HUB):
+        provenance["source"] = source
+    else:
+        provenance["source"] = Path(source).name
+        provenance["sha256"] = hashlib.sha256(read_bytes(Path(source), BackboneError)).hexdigest()
+    if backbone.resampled_from:
+        provenance["resampled_from"] = list(backbone.resampled_from)
+    return provenance
+
+
+def _triple(text: str) -> Triple:
+    """`0.5,0.5,0.5` -> three numbers."""
+    red, green, blue = (float(part) for part in text.split(","))
+    return red, green, blue
