@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 from pathlib import Path
 from typing import Any
 
-from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
-from fpet.commands import options
+from fpet.commands import method_options, options
 from fpet.data import Dataset
 from fpet.errors import TaskError, UnsupportedError
 from fpet.evaluate import evaluate
-from fpet.header import BackboneRef, HeadSpec, Method, TaskHeader
+from fpet.header import BackboneRef, HeadSpec, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.provenance import provenance
 from fpet.recipe import PRECISIONS, Recipe
-from fpet.reducers import REDUCERS
 from fpet.task import save_task
 from fpet.train import train
 
@@ -50,7 +47,10 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("--output", type=Path, metavar="FILE", help="task file (default: runs/NAME.safetensors)")
     options.add_data(parser, required=True)
     options.add_backbone(parser)
-    _add_methods(parser)
+    method_options.add_methods(parser)
+    parser.add_argument(
+        "--head-bits", type=int, default=32, help="bits a weight of the head: 1, 2, 4, 8 or 32 (default: %(default)s)"
+    )
     recipe = parser.add_argument_group("recipe")
     for item in dataclasses.fields(Recipe):
         default = item.default
@@ -61,27 +61,6 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
             metavar=type(default).__name__.upper(),
             help=f"{_RECIPE_HELP[item.name]} (default: {default})",
         )
-
-
-def _add_methods(parser: argparse.ArgumentParser) -> None:
-    kinds: dict[str, tuple[dict[str, type[Any]], str, str, str]] = {
-        "adapter": (ADAPTERS, "adaptformer", "dim=8,scale=1", ""),
-        "reducer": (REDUCERS, "bdm", "block=6", "; block, from 0: the one half-way, as in the paper"),
-    }
-    for option, (registry, default, example, note) in kinds.items():
-        parser.add_argument(
-            f"--{option}", choices=tuple(registry), default=default, help="method (default: %(default)s)"
-        )
-        parser.add_argument(
-            f"--{option}-arguments",
-            type=options.keyword_arguments,
-            default={},
-            metavar="NAME=VALUE,...",
-            help=f"arguments of the {option}, such as {example}; see `fpet methods` (default: its own{note})",
-        )
-    parser.add_argument(
-        "--head-bits", type=int, default=32, help="bits a weight of the head: 1, 2, 4, 8 or 32 (default: %(default)s)"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -116,12 +95,13 @@ def _recipe(arguments: argparse.Namespace) -> Recipe:
 
 def _header(arguments: argparse.Namespace, backbone: Backbone, dataset: Dataset) -> TaskHeader:
     vit: Any = backbone.vit
+    adapter, reducer = method_options.methods(arguments, backbone.geometry.depth)
     try:
         return TaskHeader(
             name=arguments.name,
             backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
-            adapter=Method(arguments.adapter, arguments.adapter_arguments),
-            reducer=_reducer(arguments, backbone.geometry.depth),
+            adapter=adapter,
+            reducer=reducer,
             labels=dataset.labels,
             # timm's table says how the architecture's images were normalised.
             preprocessing=Preprocessing(
@@ -131,10 +111,3 @@ def _header(arguments: argparse.Namespace, backbone: Backbone, dataset: Dataset)
         )
     except ValueError as error:
         raise TaskError(str(error)) from error
-
-
-def _reducer(arguments: argparse.Namespace, depth: int) -> Method:
-    given = dict(arguments.reducer_arguments)
-    if "block" in inspect.signature(REDUCERS[arguments.reducer]).parameters:
-        given.setdefault("block", depth // 2)
-    return Method(arguments.reducer, given)

@@ -1,0 +1,1 @@
+"""Numbers that the documentation states, each by a command."""

@@ -1,0 +1,62 @@
+"""Which patches of an image ended in which token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fpet.errors import UnsupportedError
+from fpet.tokens import Tokens
+from fpet.vit import AdaptedViT
+
+GONE = -1
+_PRESENT = 0.5  # a token stands for one patch at least; one that is masked has a size of about zero
+
+# What a block's reducer is given: tokens, queries, keys.
+Given = tuple[Tokens, Tensor, Tensor]
+
+
+@torch.inference_mode()
+def groups(model: AdaptedViT, images: Tensor) -> Tensor:
+    """Normalised images [B, 3, H, W] -> for each patch the token that holds it, int64 [B, rows, columns].
+
+    Tokens are numbered by their places in the sequence after the last block; -1 is a patch that none holds. The model
+    is put in evaluation mode.
+
+    A reduction chooses by queries and keys and treats all channels alike. So each block's reducer runs a second time
+    on the same choice, on channels that say which patches a token holds instead of what they show.
+
+    Raises:
+        UnsupportedError: if the reduction shares out a patch among several tokens.
+    """
+    model.eval()
+    given = _given(model, images)
+    tokens = given[0][0]
+    held = torch.eye(tokens.x.shape[1], device=tokens.x.device).expand(tokens.x.shape[0], -1, -1)
+    size = tokens.size
+    for block, (tokens, query, key) in zip(model.reducer.blocks, given, strict=True):
+        held, size = block(Tokens(held, tokens.size), query, key)
+    rows, columns = model.backbone.geometry.grid
+    holds = held[:, :, -rows * columns :] > 0  # [B, N', P]: prefix tokens and prompts stand before the patches
+    if size is not None:
+        holds &= size > _PRESENT
+    if (holds.sum(dim=1) > 1).any():
+        raise UnsupportedError("the token reduction shares out patches among tokens: they form no groups")
+    places = holds.int().argmax(dim=1).where(holds.any(dim=1), GONE)
+    return places.view(-1, rows, columns)
+
+
+def _given(model: AdaptedViT, images: Tensor) -> list[Given]:
+    """What the reducer of each block is given in a forward of the images."""
+    given: list[Given] = []
+
+    def record(_: nn.Module, arguments: Given) -> None:
+        given.append(arguments)
+
+    handles = [block.register_forward_pre_hook(record) for block in model.reducer.blocks]
+    try:
+        model.tokens(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return given
