@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
-from fpet.commands import evaluate, fold, methods, tasks, train
+from fpet.commands import convert, evaluate, flops, fold, import_backbone, methods, tasks, train, visualize
 from fpet.errors import FpetError
 
 # Each adds its sub-command and sets the default `run`: parsed arguments -> exit code.
@@ -18,7 +18,11 @@ COMMANDS: dict[str, AddCommand] = {
     "evaluate": evaluate.add_command,
     "tasks": tasks.add_command,
     "fold": fold.add_command,
+    "convert": convert.add_command,
     "methods": methods.add_command,
+    "flops": flops.add_command,
+    "visualize": visualize.add_command,
+    "import-backbone": import_backbone.add_command,
 }
 _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2

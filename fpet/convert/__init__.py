@@ -1,0 +1,1 @@
+"""Files of other projects to files of this one, and back."""

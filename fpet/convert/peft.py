@@ -1,0 +1,131 @@
+"""LoRA checkpoints of Hugging Face PEFT -> the adapter and head of a task.
+
+The tensors say what was adapted and the configuration how. A feature that would make the checkpoint compute something
+else than W h + scale * B A h is refused, whether this code knows it by name or not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from fpet.adapters.lora import parse_targets, tensor_prefix
+from fpet.convert.fields import Fields
+from fpet.convert.names import ALL, places
+from fpet.errors import TaskError, UnsupportedError
+from fpet.files import read_safetensors
+from fpet.header import HeadSpec, Method
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+PARTS = {".lora_A.weight": "down.weight", ".lora_B.weight": "up.weight"}
+_HEADS = {f"{names.head}.{part}": f"head.{part}" for names in ALL for part in ("weight", "bias")}
+# The only values under which the tensors are all there is: some initialisations change the base model's weights.
+_REQUIRED: dict[str, tuple[object, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none", None),
+    "init_lora_weights": (True, False, None, "gaussian", "orthogonal"),
+}
+_USED = ("r", "lora_alpha", "use_rslora")
+_WITHOUT_EFFECT = (
+    "auto_mapping",
+    "base_model_name_or_path",
+    "exclude_modules",
+    "inference_mode",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_dropout",
+    "megatron_core",
+    "modules_to_save",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "target_modules",
+    "task_type",
+)
+
+
+@dataclass(frozen=True)
+class PeftTask:
+    """What a checkpoint holds of a task; tensors: float32, named as in a task file."""
+
+    name: str
+    adapter: Method
+    head: HeadSpec
+    classes: int
+    tensors: dict[str, Tensor]
+
+
+def read_peft(folder: Path, depth: int) -> PeftTask:
+    """Reads a checkpoint of a model with `depth` blocks, be it a timm ViT or a ViT or DeiT of transformers.
+
+    Raises:
+        TaskError: if a file cannot be read, or what it should hold is missing.
+        UnsupportedError: naming a feature, module or tensor that is not covered.
+    """
+    config = Fields.read(folder / CONFIG, TaskError)
+    rank, scale = _rank_and_scale(config)
+    if not (folder / WEIGHTS).exists():
+        raise TaskError(f"{folder}: there is no {WEIGHTS}; other formats are not read")
+    _, stored = read_safetensors(folder / WEIGHTS, TaskError)
+    known = places(depth)
+    tensors: dict[str, Tensor] = {}
+    adapted: dict[str, tuple[int, str]] = {}
+    for key, value in sorted(stored.items()):
+        name = key.removeprefix(PREFIX)
+        suffix = next((suffix for suffix in PARTS if name.endswith(suffix)), "")
+        module = name.removesuffix(suffix)
+        if suffix and module in known:
+            adapted[module] = known[module]
+            tensors[f"{tensor_prefix(*known[module])}.{PARTS[suffix]}"] = value.float()
+        elif name in _HEADS:
+            tensors[_HEADS[name]] = value.float()
+        else:
+            raise UnsupportedError(
+                f"{folder}: {name!r} is not covered: no layer of a ViT of {depth} blocks, or no LoRA"
+            )
+    if "head.weight" not in tensors:
+        raise TaskError(f"{folder}: there is no classifier; PEFT saves one that modules_to_save names")
+    _check_targets(config, adapted, depth)
+    targets = parse_targets("+".join({target: None for _, target in adapted.values()}))
+    return PeftTask(
+        folder.resolve().name,
+        Method("lora", {"dim": rank, "scale": scale, "targets": "+".join(targets)}),
+        HeadSpec(bias="head.bias" in tensors),
+        tensors["head.weight"].shape[0],
+        tensors,
+    )
+
+
+def _rank_and_scale(config: Fields) -> tuple[int, float]:
+    for name, value in config.values.items():
+        if name in _REQUIRED:
+            covered = value in _REQUIRED[name]
+        else:
+            covered = not value or name in _USED or name in _WITHOUT_EFFECT
+        if not covered:
+            raise UnsupportedError(f"{config.origin}: {name} = {value!r} is not covered")
+    config.get("peft_type", str)
+    rank, alpha = config.get("r", int), config.get("lora_alpha", float)
+    if rank < 1:
+        raise TaskError(f"{config.origin}: r = {rank} is not above 0")
+    return rank, alpha / (math.sqrt(rank) if config.get("use_rslora", bool, False) else rank)
+
+
+def _check_targets(config: Fields, adapted: dict[str, tuple[int, str]], depth: int) -> None:
+    """Every module that the configuration names is adapted, in every block."""
+    named = config.values.get("target_modules")
+    for target in named if isinstance(named, list) else []:
+        if not any(module == target or module.endswith(f".{target}") for module in adapted):
+            raise UnsupportedError(f"{config.origin}: target_modules has {target!r}, for which there are no tensors")
+    found = set(adapted.values())
+    for target in {target: None for _, target in adapted.values()}:
+        for block in range(depth):
+            if (block, target) not in found:
+                raise UnsupportedError(f"{config.origin}: {target} is adapted in some blocks, but not in block {block}")
+    if not found:
+        raise TaskError(f"{config.origin}: no tensor is an update")

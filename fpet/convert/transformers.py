@@ -1,0 +1,142 @@
+"""ViT and DeiT models of Hugging Face transformers -> backbones under timm's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fpet.backbone import Backbone, create_backbone
+from fpet.convert.fields import Fields
+from fpet.convert.names import TIMM, places
+from fpet.errors import BackboneError, UnsupportedError
+from fpet.files import read_safetensors
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+_IMAGES = "preprocessor_config.json"
+_TOLERANCE = 1e-5
+
+
+# timm models of the same kind, whose table has the same normalisation of images.
+_ARCHITECTURES = {"vit": "vit_base_patch16_224", "deit": "deit_base_patch16_224"}
+_STEM = {
+    "embeddings.cls_token": "cls_token",
+    "embeddings.distillation_token": "reg_token",
+    "embeddings.position_embeddings": "pos_embed",
+    "embeddings.patch_embeddings.projection": "patch_embed.proj",
+    "layernorm": "norm",
+}
+_NORMS = {"layernorm_before": "norm1", "layernorm_after": "norm2"}
+_LEFT_OUT = ("classifier.", "cls_classifier.", "distillation_classifier.", "pooler.", "embeddings.mask_token")
+
+
+def read_transformers(folder: Path) -> Backbone:
+    """The backbone of a saved model, without its classifier.
+
+    Raises:
+        BackboneError: if a file cannot be read or does not fit.
+        UnsupportedError: for another kind of model, or one whose answers hang on the epsilon of its layer norms.
+    """
+    config = Fields.read(folder / CONFIG, BackboneError)
+    architecture, arguments = _architecture(config)
+    if not (folder / WEIGHTS).exists():
+        raise BackboneError(
+            f"{folder}: there is no {WEIGHTS}; other formats, and weights in several files, are not read"
+        )
+    _, stored = read_safetensors(folder / WEIGHTS, BackboneError)
+    prefix = f"{config.get('model_type', str)}."
+    state = {name.removeprefix(prefix): value for name, value in stored.items()}
+    renamed = _renamed(state, config.get("num_hidden_layers", int), prefix)
+    try:
+        backbone = create_backbone(architecture, arguments, renamed, _normalization(folder / _IMAGES))
+    except BackboneError as error:
+        raise BackboneError(f"{folder}: {error}") from error
+    epsilon = config.get("layer_norm_eps", float, 1e-12)
+    difference = _effect_of_epsilon(backbone.vit, epsilon)
+    if not difference <= _TOLERANCE:
+        raise UnsupportedError(
+            f"{folder}: layer_norm_eps = {epsilon:g}; with the epsilon of timm's layer norms the features would differ "
+            f"by {difference:.1g} of their largest value"
+        )
+    return backbone
+
+
+def _effect_of_epsilon(vit: Any, epsilon: float) -> float:
+    """How far the features of a random image move with this epsilon instead of timm's, relative to the largest.
+
+    transformers normalises with 1e-12, timm with 1e-6 as the original ViT did, which is the same to a token whose
+    values are not tiny.
+    """
+    norms = [module for module in vit.modules() if isinstance(module, nn.LayerNorm)]
+    image = torch.rand((1, 3, *vit.patch_embed.img_size), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        features = vit.forward_features(image)
+        before = [norm.eps for norm in norms]
+        for norm in norms:
+            norm.eps = epsilon
+        expected = vit.forward_features(image)
+    for norm, eps in zip(norms, before, strict=True):
+        norm.eps = eps
+    return float((features - expected).abs().max() / expected.abs().max())
+
+
+def _normalization(path: Path) -> dict[str, Any]:
+    """Mean and deviation of images, if the folder says them; else timm's table holds."""
+    images = Fields.read(path, BackboneError).values if path.exists() else {}
+    return {name: images[f"image_{name}"] for name in ("mean", "std") if f"image_{name}" in images}
+
+
+def _architecture(config: Fields) -> tuple[str, dict[str, object]]:
+    kind = config.get("model_type", str)
+    if kind not in _ARCHITECTURES:
+        raise UnsupportedError(f"{config.origin}: model_type = {kind!r}; covered are {' and '.join(_ARCHITECTURES)}")
+    for name, covered in (("hidden_act", "gelu"), ("num_channels", 3)):
+        if config.values.get(name, covered) != covered:
+            raise UnsupportedError(f"{config.origin}: {name} = {config.values[name]!r}; covered is {covered!r}")
+    width = config.get("hidden_size", int)
+    arguments: dict[str, object] = {
+        "img_size": config.get("image_size", int),
+        "patch_size": config.get("patch_size", int),
+        "embed_dim": width,
+        "depth": config.get("num_hidden_layers", int),
+        "num_heads": config.get("num_attention_heads", int),
+        "mlp_ratio": config.get("intermediate_size", int) / max(width, 1),
+        "qkv_bias": config.get("qkv_bias", bool, True),
+    }
+    if kind == "deit":  # to a classifier that reads the class token, the distillation token is a register
+        arguments["reg_tokens"] = 1
+    return _ARCHITECTURES[kind], arguments
+
+
+def _renamed(state: Mapping[str, Tensor], depth: int, prefix: str) -> dict[str, Tensor]:
+    """Names without the prefix -> timm's; a name that is in no table stays, for a strict load to refuse."""
+    layers = {path.removeprefix(prefix): place for path, place in places(depth).items() if path.startswith(prefix)}
+    renamed: dict[str, Tensor] = {}
+    attention: dict[tuple[int, str], dict[str, Tensor]] = {}
+    for name, value in state.items():
+        module, _, part = name.rpartition(".")
+        block, _, norm = module.rpartition(".")
+        if name.startswith(_LEFT_OUT):
+            continue
+        if name in _STEM:
+            renamed[_STEM[name]] = value
+        elif module in _STEM:
+            renamed[f"{_STEM[module]}.{part}"] = value
+        elif norm in _NORMS:
+            renamed[f"blocks.{block.rpartition('.')[2]}.{_NORMS[norm]}.{part}"] = value
+        elif module not in layers:
+            renamed[name] = value
+        elif layers[module][1] in ("q", "k", "v"):
+            number, target = layers[module]
+            attention.setdefault((number, part), {})[target] = value
+        else:
+            number, target = layers[module]
+            renamed[f"blocks.{number}.{TIMM.layers[target]}.{part}"] = value
+    for (number, part), parts in attention.items():
+        if parts.keys() == {"q", "k", "v"}:
+            renamed[f"blocks.{number}.attn.qkv.{part}"] = torch.cat([parts[target] for target in ("q", "k", "v")])
+    return renamed
