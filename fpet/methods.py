@@ -61,30 +61,24 @@ def methods() -> list[MethodInfo]:
         if not _fit(adapter, reducer)
     ]
     return [
-        MethodInfo(
-            role="adapter",
-            kind=kind,
-            source=_source(ADAPTERS[kind]),
-            arguments=_arguments(ADAPTERS[kind]),
-            parameters=_count(adapter),
-            foldable=adapter.foldable,
-            tokens=Layout.of(VIT_BASE, adapter.num_prompts).num_tokens,
-            refuses=tuple(other for refusing, other in refused if refusing == kind),
-        )
+        _describe(kind, adapter, Layout.of(VIT_BASE, adapter.num_prompts), refused)
         for kind, adapter in adapters.items()
-    ] + [
-        MethodInfo(
-            role="reducer",
-            kind=kind,
-            source=_source(REDUCERS[kind]),
-            arguments=_arguments(REDUCERS[kind]),
-            parameters=_count(reducer),
-            foldable=False,
-            tokens=reducer.layout_out.num_tokens,
-            refuses=tuple(other for other, refusing in refused if refusing == kind),
-        )
-        for kind, reducer in reducers.items()
-    ]
+    ] + [_describe(kind, reducer, reducer.layout_out, refused) for kind, reducer in reducers.items()]
+
+
+def _describe(kind: str, module: Adapter | Reducer, layout: Layout, refused: list[tuple[str, str]]) -> MethodInfo:
+    """layout: of the tokens that are left; refused: pairs of an adapter and a reducer."""
+    is_adapter = isinstance(module, Adapter)
+    return MethodInfo(
+        role="adapter" if is_adapter else "reducer",
+        kind=kind,
+        source=_source(type(module)),
+        arguments=_arguments(type(module)),
+        parameters=_count(module),
+        foldable=isinstance(module, Adapter) and module.foldable,
+        tokens=layout.num_tokens,
+        refuses=tuple(pair[is_adapter] for pair in refused if pair[not is_adapter] == kind),
+    )
 
 
 def _middle(kind: str) -> Mapping[str, Any]:

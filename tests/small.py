@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+from torch import nn
 
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone
@@ -18,10 +19,12 @@ ARCHITECTURE = "vit_tiny_patch16_224"
 ARGUMENTS: dict[str, object] = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
 ADAPTFORMER = Method("adaptformer", {"dim": 4})
 BDM = Method("bdm", {"block": 0, "dim": 4})  # after the last attention merging would change nothing
+LORA_TARGETS = ("k+fc1", "qkv+proj+fc2")  # all that LoRA reaches besides its default
 IN_ALL_BLOCKS = {"tome": {"r": 2}, "ltmp": {"target": 0.5}}
-# Every adapter, and every reducer, once.
+# Every adapter, and every reducer, once; and every layer that LoRA reaches.
 METHODS = [
     *((Method(kind), Method("none") if method.needs_grid else BDM) for kind, method in ADAPTERS.items()),
+    *((Method("lora", {"targets": targets}), BDM) for targets in LORA_TARGETS),
     *((ADAPTFORMER, Method(kind, IN_ALL_BLOCKS.get(kind, {"block": 0}))) for kind in REDUCERS if kind != "none"),
     (ADAPTFORMER, Method("none")),
 ]
@@ -32,6 +35,13 @@ def small_backbone() -> Backbone:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return create_backbone(ARCHITECTURE, ARGUMENTS)
+
+
+@torch.no_grad()
+def perturb(module: nn.Module, amount: float) -> None:
+    """Moves every parameter off its neutral value, so that leaving one out shows; amount: a standard deviation."""
+    for parameter in module.parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=amount)
 
 
 def small_digits() -> Dataset:

@@ -12,7 +12,7 @@ import timm
 import torch
 from pictures import encode, scene
 from serving import serving
-from small import small_header
+from small import perturb, small_header
 from torch import nn
 from torch.nn import functional as F
 
@@ -57,9 +57,7 @@ def backbone_of(family: str) -> Backbone:
     architecture, arguments = FAMILIES[family]
     torch.manual_seed(0)
     backbone = create_backbone(architecture, {**TINY, **arguments})
-    with torch.no_grad():
-        for parameter in backbone.vit.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.05)
+    perturb(backbone.vit, 0.05)
     return create_backbone(architecture, backbone.arguments, backbone.vit.state_dict())
 
 
@@ -81,9 +79,7 @@ def header_of(backbone: Backbone, adapter: Method, reducer: Method) -> TaskHeade
 def model_of(backbone: Backbone, adapter: Method, reducer: Method) -> AdaptedViT:
     torch.manual_seed(1)
     model = new_model(header_of(backbone, adapter, reducer), backbone)
-    with torch.no_grad():
-        for parameter in model.trainable().parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    perturb(model.trainable(), 0.2)
     return model.eval()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_header
+from small import ARCHITECTURE, ARGUMENTS, perturb, small_header
 from torch import nn
 
 from fpet.adapters.full import Full, FullBlock
@@ -31,9 +31,7 @@ BACKBONES: list[tuple[str, dict[str, object]]] = [
 def backbone_of(architecture: str, arguments: dict[str, object]) -> Backbone:
     torch.manual_seed(0)
     backbone = create_backbone(architecture, {**ARGUMENTS, **arguments})
-    with torch.no_grad():
-        for parameter in backbone.vit.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.05)
+    perturb(backbone.vit, 0.05)
     return backbone
 
 
@@ -73,8 +71,7 @@ def test_it_is_timm_with_the_differences_added_to_its_weights() -> None:
     torch.manual_seed(3)
     before: Any = backbone.vit
     with torch.no_grad():
-        for parameter in stock.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        perturb(stock, 0.1)
 
         def norm(change: nn.Module, old: nn.LayerNorm, new: nn.LayerNorm) -> None:
             change.scale.copy_(new.weight / old.weight - 1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from small import perturb
 from torch import nn
 from torch.export import Dim
 
@@ -53,9 +54,7 @@ IMAGES = torch.randn((3, 3, 32, 32), generator=torch.Generator().manual_seed(3))
 def backbone() -> Backbone:
     torch.manual_seed(0)
     backbone = create_backbone("vit_tiny_patch16_224", SMALL)
-    with torch.no_grad():
-        for parameter in backbone.vit.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.05)
+    perturb(backbone.vit, 0.05)
     return backbone
 
 
@@ -74,9 +73,7 @@ def model_of(backbone: Backbone, adapter: str, reducer: str) -> AdaptedViT:
     """A model none of whose parameters is zero, so that each has a part in the answer."""
     torch.manual_seed(1)
     model = new_model(header_of(backbone, adapter, reducer), backbone)
-    with torch.no_grad():
-        for parameter in model.trainable().parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    perturb(model.trainable(), 0.2)
     return model.eval()
 
 

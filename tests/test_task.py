@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from small import perturb
 from torch import Tensor
 
 from fpet.backbone import Backbone, create_backbone
@@ -62,9 +63,7 @@ def test_a_saved_task_answers_as_the_trained_model(
     header = header_of(backbone, adapter=adapter, reducer=reducer)
     torch.manual_seed(2)
     model = new_model(header, backbone)
-    with torch.no_grad():
-        for parameter in model.trainable().parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    perturb(model.trainable(), 0.1)
     save_task(tmp_path / "fruit.safetensors", header, model)
     task = Task.load(tmp_path / "fruit.safetensors")
     assert task.header == header

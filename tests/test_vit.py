@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from small import perturb
 from torch import nn
 
 from fpet.adapters import build_adapter
@@ -31,9 +32,7 @@ def random_backbone(architecture: str, arguments: dict[str, object]) -> Backbone
     """A backbone none of whose parameters is at a neutral value, so that leaving one out shows."""
     torch.manual_seed(0)
     backbone = create_backbone(architecture, arguments)
-    with torch.no_grad():
-        for parameter in backbone.vit.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.02)
+    perturb(backbone.vit, 0.02)
     return backbone
 
 
