@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 from collections.abc import Mapping
@@ -23,13 +24,15 @@ from fpet.tokens import Geometry
 _torchvision.declare_missing_operators()
 
 import timm  # noqa: E402
-from timm.layers import Mlp  # noqa: E402
+from timm.layers import LayerNorm, Mlp  # noqa: E402
 from timm.models.deit import VisionTransformerDistilled  # noqa: E402
 from timm.models.vision_transformer import Attention, Block, VisionTransformer  # noqa: E402
 
 from fpet.backbone_names import fit  # noqa: E402
 
-_RESERVED = {"num_classes", "in_chans", "dynamic_img_size", "dynamic_img_pad", "device", "dtype"}
+# The epsilon of every layer norm: the one choice that timm takes as a class, which a file cannot hold.
+NORM_EPS = "norm_eps"
+_RESERVED = {"num_classes", "in_chans", "dynamic_img_size", "dynamic_img_pad", "device", "dtype", "norm_layer"}
 # What may be chosen anew for a file that describes itself: all else belongs to its weights.
 _ADJUSTABLE = {"img_size", "global_pool", "fc_norm", "pool_include_prefix"}
 
@@ -62,6 +65,7 @@ def create_backbone(
 ) -> Backbone:
     """Makes a backbone by timm name and arguments, with the weights of `state` or timm's random initialisation.
 
+    arguments: timm's, that a JSON file can hold, and `norm_eps`, the epsilon of the layer norms.
     normalization: `mean` and `std` of its images, where they are not those of timm's table.
 
     Raises:
@@ -183,18 +187,26 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
 def _make(architecture: str, arguments: Mapping[str, object], normalization: Mapping[str, Triple]) -> Any:
     if not timm.is_model(architecture):  # other names, such as hf-hub:..., would have timm ask the network
         raise BackboneError(f"timm has no model {architecture!r}")
-    known = inspect.signature(VisionTransformer).parameters.keys() - _RESERVED
+    known = inspect.signature(VisionTransformer).parameters.keys() - _RESERVED | {NORM_EPS}
     for name in arguments:
         if name not in known:
             raise BackboneError(f"{architecture}: the argument {name!r} is not one that shapes a Vision Transformer")
     check_normalization(normalization)
     options: dict[str, Any] = {**arguments, "num_classes": 0, "pretrained_cfg_overlay": dict(normalization)}
+    if NORM_EPS in options:
+        options["norm_layer"] = _layer_norm(options.pop(NORM_EPS))
     try:
         vit = timm.create_model(architecture, pretrained=False, **options)
     except Exception as error:  # timm meets wrong arguments with errors of every kind
         raise BackboneError(f"timm cannot make {architecture!r} with {dict(arguments)}: {error}") from error
     refuse_uncovered(vit, architecture)
     return vit
+
+
+def _layer_norm(eps: object) -> Any:
+    if not isinstance(eps, float) or not 0 < eps < 1:
+        raise BackboneError(f"{NORM_EPS} = {eps!r}: it should be a number above 0 and below 1")
+    return functools.partial(LayerNorm, eps=eps)
 
 
 def _adjusted(

@@ -40,14 +40,10 @@ def timm_model() -> nn.Module:
 
 
 def hugging_face_model(kind: str = "vit") -> Any:
-    """Random weights; tokens of unit size, as trained ones have."""
+    """Random weights, as the library draws them."""
     torch.manual_seed(0)
     config, model = HUGGING_FACE[kind]
-    made = model(config(**SIZES))
-    for name, parameter in made.named_parameters():
-        if "token" in name or "position" in name:
-            nn.init.normal_(parameter)
-    return made
+    return model(config(**SIZES))
 
 
 def logits_of(model: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import timm
 import torch
 from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
 
-from fpet.backbone import create_backbone, save_backbone
+from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
 from fpet.fold import fold, timm_state
 from fpet.header import Method
@@ -21,18 +22,21 @@ REPADAPTER = Method("repadapter", {"dim": 4})
 IMAGES = torch.randn((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> Path:
+def make_task(folder: Path, backbone: Backbone) -> Path:
     """A RepAdapter task with weights that matter, beside its backbone."""
-    backbone = small_backbone()
-    save_backbone(tmp_path / "backbone.safetensors", backbone.vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(folder / "backbone.safetensors", backbone.vit, ARCHITECTURE, backbone.arguments, {})
     header = small_header(backbone, adapter=REPADAPTER)
     torch.manual_seed(0)
     model = new_model(header, backbone)
     for parameter in model.trainable().parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    save_task(tmp_path / "digits.safetensors", header, model)
-    return tmp_path / "digits.safetensors"
+    save_task(folder / "digits.safetensors", header, model)
+    return folder / "digits.safetensors"
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    return make_task(tmp_path, small_backbone())
 
 
 def command(task: Path) -> list[str]:
@@ -40,13 +44,17 @@ def command(task: Path) -> list[str]:
     return ["fold", "--task", str(task), "--backbone", str(backbone), "--output", str(output)]
 
 
-def test_stock_timm_loads_it_and_answers_alike(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("more", [{}, {"norm_eps": 0.1}])
+def test_stock_timm_makes_it_as_printed_and_answers_alike(
+    more: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backbone = create_backbone(ARCHITECTURE, {**ARGUMENTS, **more}, small_backbone().vit.state_dict())
+    task = make_task(tmp_path, backbone)
     assert main(command(task)) == 0
-    folded = task.parent / "folded.safetensors"
-    assert "timm.create_model('vit_tiny_patch16_224'" in capsys.readouterr().out
-    stock = timm.create_model(ARCHITECTURE, num_classes=10, checkpoint_path=str(folded), **ARGUMENTS).eval()
+    _, _, printed = capsys.readouterr().out.partition(": ")
+    stock = eval(printed, {"timm": timm, "functools": functools}).eval()
     with torch.inference_mode():
-        expected = Task.load(task).build(small_backbone()).unreduced()(IMAGES)
+        expected = Task.load(task).build(backbone).unreduced()(IMAGES)
         torch.testing.assert_close(stock(IMAGES), expected, rtol=1e-4, atol=1e-4)
 
 

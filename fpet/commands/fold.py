@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fpet.backbone import NORM_EPS
 from fpet.commands import options
 from fpet.errors import TaskError
 from fpet.files import write_safetensors
@@ -32,6 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
     model = fold(task.build(options.backbone(arguments), device=arguments.device))
     write_safetensors(output, timm_state(model), {"architecture": model.backbone.architecture}, TaskError)
     keywords = {"num_classes": len(task.header.labels), **model.backbone.arguments}
-    given = ", ".join(f"{name}={value!r}" for name, value in keywords.items())
+    given = ", ".join(_keyword(name, value) for name, value in keywords.items())
     print(f"{output}: timm.create_model({model.backbone.architecture!r}, checkpoint_path={str(output)!r}, {given})")
     return 0
+
+
+def _keyword(name: str, value: object) -> str:
+    if name == NORM_EPS:
+        return f"norm_layer=functools.partial(timm.layers.LayerNorm, eps={value!r})"
+    return f"{name}={value!r}"
