@@ -51,5 +51,5 @@ def save_small_backbone(path: Path) -> Path:
 
 
 def options(kind: str, head_bits: int) -> list[str]:
-    told = {"adapter": kind, "dim": DIM, "scale": 0.5, "head-bits": head_bits, "classes": CLASSES, "name": "kitti"}
+    told = {"adapter": kind, "dim": DIM, "scale": 0.5, "head-bits": head_bits, "classes": CLASSES}
     return [text for name, value in told.items() for text in (f"--{name}", str(value))]

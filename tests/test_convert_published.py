@@ -111,8 +111,8 @@ def test_what_a_file_does_not_say_must_be_given(missing: str, tmp_path: Path, re
         ("{}", "not a JSON list"),
         ("[3]", "entry 0: not a JSON object"),
         ("[]", "there is no entry for"),
-        ('[{"file": "kitti.bin"}]', "entry 0: the field 'task' is missing"),
-        ('[{"file": "kitti.bin", "task": "a", "method": "lora", "hidden_dim": true}]', "hidden_dim = True"),
+        ('[{"file": "kitti.bin"}]', "entry 0: the field 'method' is missing"),
+        ('[{"file": "kitti.bin", "method": "lora", "hidden_dim": true}]', "hidden_dim = True"),
     ],
 )
 def test_a_wrong_catalog_is_refused(catalog: str, message: str, tmp_path: Path, refusal: Refusal) -> None:

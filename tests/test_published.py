@@ -59,11 +59,11 @@ def test_a_file_becomes_a_task_and_the_same_file_again(
 
 
 def test_a_catalog_says_it_all_and_labels_have_names(tmp_path: Path, backbone: Path) -> None:
-    source, labels, output = tmp_path / "bins" / "kitti.bin", tmp_path / "labels.txt", tmp_path / "kitti.safetensors"
+    source, labels, output = tmp_path / "bins" / "kitti.bin", tmp_path / "labels.txt", tmp_path / "kitti-4.safetensors"
     source.parent.mkdir()
     written(source, "lora", 1)
     labels.write_text("a\nb\nc\nd\ne\n")
-    entry = {"file": "bins/kitti.bin", "task": "kitti-4", "method": "lora", "head_bits": 1, "bits": 1}
+    entry = {"file": "bins/kitti.bin", "method": "lora", "head_bits": 1, "bits": 1}
     catalog = tmp_path / "catalog.json"
     catalog.write_text(json.dumps([{**entry, "hidden_dim": DIM, "scale": 10, "num_classes": CLASSES}]))
     files = ["--backbone", str(backbone), "--output", str(output), "--labels", str(labels), "--catalog", str(catalog)]
@@ -86,7 +86,7 @@ def vit_base() -> Backbone:
 def header_of(entry: Published, backbone: Backbone) -> TaskHeader:
     assert entry.classes is not None
     return TaskHeader(
-        name=entry.name,
+        name="published",
         backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
         adapter=entry.adapter,
         reducer=Method("none"),

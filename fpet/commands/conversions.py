@@ -94,7 +94,7 @@ def _entry(arguments: argparse.Namespace) -> Published:
             raise UnsupportedError(
                 f"{arguments.input}: a published file does not say its {name}; give --{name} or --catalog"
             )
-    return Published(name=arguments.input.stem, **given)
+    return Published(**given)
 
 
 def _header(
@@ -107,7 +107,7 @@ def _header(
     path: Path = arguments.input
     try:
         header = TaskHeader(
-            name=arguments.name or source.name,
+            name=arguments.name or arguments.output.stem,
             backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
             adapter=source.adapter,
             reducer=Method(arguments.reducer or "none", arguments.reducer_arguments or {}),

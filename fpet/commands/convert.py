@@ -54,7 +54,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     back.add_argument("--to", choices=("published", "peft"), help="what to write")
     back.add_argument("--library", choices=LIBRARIES, help="whose layers PEFT is for (default: as the task has them)")
     task = parser.add_argument_group("to a task file")
-    task.add_argument("--name", help="name of the task (default: of the catalog, or of INPUT)")
+    task.add_argument("--name", help="name of the task (default: of OUTPUT)")
     task.add_argument("--labels", type=Path, metavar="FILE", help="a label a line (default: numbers from 0)")
     task.add_argument("--reducer", choices=tuple(REDUCERS), help="token reduction without weights (default: none)")
     task.add_argument(

@@ -16,14 +16,13 @@ from fpet.linear import FULL_PRECISION
 class Published:
     """What is to be known of a file.
 
-    name: of the task; kind: adaptformer or lora; dim, scale, bits: its arguments; head_bits: 32, or fewer for a
-    "bihead"; classes: how many, if known.
+    kind: adaptformer or lora; dim, scale, bits: its arguments; head_bits: 32, or fewer for a "bihead"; classes: how
+    many, if known.
 
     Raises:
         TaskError: for a scale that is no number.
     """
 
-    name: str
     kind: str
     dim: int
     scale: float
@@ -60,7 +59,6 @@ def look_up(catalog: Path, file: Path) -> Published:
         fields = Fields.of(value, f"{catalog}, entry {number}", TaskError)
         if folder / fields.get("file", str) == file.resolve():
             return Published(
-                name=fields.get("task", str),
                 kind=fields.get("method", str),
                 dim=fields.get("hidden_dim", int),
                 scale=fields.get("scale", float),

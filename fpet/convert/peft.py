@@ -53,7 +53,6 @@ _WITHOUT_EFFECT = (
 class PeftTask:
     """What a checkpoint holds of a task; tensors: float32, named as in a task file."""
 
-    name: str
     adapter: Method
     head: HeadSpec
     classes: int
@@ -93,7 +92,6 @@ def read_peft(folder: Path, depth: int) -> PeftTask:
     _check_targets(config, adapted, depth)
     targets = parse_targets("+".join({target: None for _, target in adapted.values()}))
     return PeftTask(
-        folder.resolve().name,
         Method("lora", {"dim": rank, "scale": scale, "targets": "+".join(targets)}),
         HeadSpec(bias="head.bias" in tensors),
         tensors["head.weight"].shape[0],
