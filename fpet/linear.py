@@ -70,9 +70,15 @@ class LowBitLinear(nn.Module):
             nn.init.zeros_(self.weight)
 
     def effective_weight(self) -> Tensor:
-        """The matrix [out, in] that multiplies the input."""
+        """The matrix that multiplies the input: [out, in], or [B, out, in] where each image has its own.
+
+        Raises:
+            UnsupportedError: for a matrix per image that is yet to be rounded; saving and loading a task rounds it.
+        """
         if not self.latent:
             return self.weight
+        if self.weight.ndim != 2:  # they would be rounded as if they were one
+            raise UnsupportedError("weights per image must be rounded: load the tasks from their files")
         return fake_quantize(self.weight, CodeBook(self.codes, self.thresholds))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""A batch is what waits when a worker is free: no timer, one bounded queue, groups served in turn.
+"""A batch is what waits when a worker is free: no timer, one bounded queue, served in turn.
 
     with batcher.admit(len(images)) as ticket:  # refuses before any work is done
         items = await decode(images)
-        done = await batcher.submit(ticket, group, items, deadline)
+        done = await batcher.submit(ticket, [(group, item) for item in items], deadline)
 
 All state belongs to the event loop; only `run` is called in other threads.
 """
@@ -15,11 +15,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Generic, TypeVar
 
 from service.deadline import Deadline
 from service.errors import NotReadyError, OverloadedError
+from service.fair_queue import FairQueue
 
 Group = TypeVar("Group", bound=Hashable)
 Item = TypeVar("Item")
@@ -62,7 +62,9 @@ class Batcher(Generic[Group, Item, Result]):
     """Collects the items of concurrent callers into batches of one group each.
 
     run: called in a thread of `pool` with a group and its items, returns one result an item, in their order.
-    workers: how many batches run at once; max_batch: items in a batch; max_queue: items admitted and in no batch yet.
+    kind: of an item; the kinds in a group take turns, so that none waits behind all items of another.
+    workers: how many batches run at once; max_batch: items in a batch; max_kinds: kinds in a batch; max_queue: items
+    admitted and in no batch yet.
     """
 
     def __init__(
@@ -70,17 +72,20 @@ class Batcher(Generic[Group, Item, Result]):
         run: Callable[[Group, Sequence[Item]], Sequence[Result]],
         pool: Executor,
         *,
+        kind: Callable[[Item], Hashable],
         workers: int,
         max_batch: int,
+        max_kinds: int,
         max_queue: int,
     ) -> None:
         self._run = run
         self._pool = pool
         self._workers = self._free = workers
+        self._kind = kind
         self._max_batch = max_batch
+        self._max_kinds = max_kinds
         self._max_queue = max_queue
-        # Groups in the order of their turns; in each an ordered set, so that an item can leave from anywhere.
-        self._waiting: dict[Group, dict[_Waiting[Item, Result], None]] = {}
+        self._waiting: FairQueue[Group, Hashable, _Waiting[Item, Result]] = FairQueue()
         self._batches: set[asyncio.Task[None]] = set()
         self._tickets: set[Ticket] = set()
         self._no_tickets = asyncio.Event()
@@ -118,9 +123,9 @@ class Batcher(Generic[Group, Item, Result]):
                 self._no_tickets.set()
 
     async def submit(
-        self, ticket: Ticket, group: Group, items: Sequence[Item], deadline: Deadline
+        self, ticket: Ticket, items: Sequence[tuple[Group, Item]], deadline: Deadline
     ) -> list[Done[Result]]:
-        """Waits for the results of the items, which may run in several batches.
+        """Waits for the results of the items, each in its group, which may run in several batches.
 
         If the caller is cancelled, its items leave the queue.
 
@@ -129,15 +134,21 @@ class Batcher(Generic[Group, Item, Result]):
             BatchError: if `run` raised for one of the items.
         """
         loop = asyncio.get_running_loop()
-        entries = [_Waiting(item, ticket, deadline, loop.time(), loop.create_future()) for item in items]
-        self._waiting.setdefault(group, {}).update(dict.fromkeys(entries))
+        entries = [
+            (group, self._kind(item), _Waiting(item, ticket, deadline, loop.time(), loop.create_future()))
+            for group, item in items
+        ]
+        for entry in entries:
+            self._waiting.add(*entry)
         self._dispatch()
         try:
             async with deadline.limit():
-                done: list[Done[Result]] = await asyncio.gather(*(entry.future for entry in entries))
+                done: list[Done[Result]] = await asyncio.gather(*(entry.future for _, _, entry in entries))
                 return done
         finally:
-            self._withdraw(group, entries)
+            for group, kind, waiting in entries:
+                waiting.future.cancel()  # does nothing to one that is done
+                self._waiting.discard(group, kind, waiting)
 
     async def drain(self) -> None:
         """Admits nothing more and returns when every ticket has been given back."""
@@ -146,40 +157,33 @@ class Batcher(Generic[Group, Item, Result]):
             self._no_tickets.clear()
             await self._no_tickets.wait()
 
-    def _withdraw(self, group: Group, entries: Sequence[_Waiting[Item, Result]]) -> None:
-        queue = self._waiting.get(group, {})
-        for entry in entries:
-            entry.future.cancel()  # does nothing to one that is done
-            queue.pop(entry, None)
-        if not queue:
-            self._waiting.pop(group, None)
-
     def _dispatch(self) -> None:
-        while self._free and self._waiting:
-            group, batch = self._next_batch()
-            if batch:
-                self._free -= 1
-                task = asyncio.create_task(self._execute(group, batch))
-                self._batches.add(task)
-                task.add_done_callback(self._batches.discard)
+        while self._free and self._drop_expired():
+            group, batch = self._waiting.take(self._max_kinds, self._batch_size)
+            for entry in batch:
+                entry.ticket.places -= 1
+            self._free -= 1
+            task = asyncio.create_task(self._execute(group, batch))
+            self._batches.add(task)
+            task.add_done_callback(self._batches.discard)
 
-    def _next_batch(self) -> tuple[Group, list[_Waiting[Item, Result]]]:
-        """Takes a share of the group whose turn it is: if more workers are free than groups wait, they divide it."""
-        group = next(iter(self._waiting))
-        queue = self._waiting.pop(group)
-        for entry in list(queue):
-            if entry.deadline.passed() and not entry.future.done():
-                entry.future.set_exception(entry.deadline.error())
-            if entry.future.done():
-                del queue[entry]
+    def _batch_size(self, waiting: int) -> int:
+        """Of a group with so many items: if more workers are free than groups wait, they divide it."""
         workers = max(1, self._free - len(self._waiting))
-        batch = list(islice(queue, min(self._max_batch, math.ceil(len(queue) / workers))))
-        for entry in batch:
-            entry.ticket.places -= 1
-            del queue[entry]
-        if queue:
-            self._waiting[group] = queue  # behind all others
-        return group, batch
+        return min(self._max_batch, math.ceil(waiting / workers))
+
+    def _drop_expired(self) -> bool:
+        """Refuses what is past its deadline in the group whose turn it is; whether anything waits."""
+        while self._waiting:
+            entries = list(self._waiting.first())
+            expired = [one for one in entries if one[2].deadline.passed() or one[2].future.done()]
+            for group, kind, entry in expired:
+                if not entry.future.done():
+                    entry.future.set_exception(entry.deadline.error())
+                self._waiting.discard(group, kind, entry)
+            if len(expired) < len(entries):
+                return True
+        return False
 
     async def _execute(self, group: Group, batch: Sequence[_Waiting[Item, Result]]) -> None:
         loop = asyncio.get_running_loop()

@@ -39,8 +39,8 @@ class Decoder:
     def __post_init__(self) -> None:
         Image.init()
 
-    async def decode(self, images: Sequence[bytes], preprocessing: Preprocessing) -> list[Tensor]:
-        """One uint8 [3, H, W] an image, of the size that `preprocessing` asks for.
+    async def decode(self, images: Sequence[bytes], each: Sequence[Preprocessing]) -> list[list[Tensor]]:
+        """For each image uint8 [3, H, W] as each preprocessing asks for; an image is decoded once.
 
         Raises:
             BadImageError, TooLargeError, UnsupportedTypeError: saying which image it is if there are several.
@@ -48,7 +48,7 @@ class Decoder:
         loop = asyncio.get_running_loop()
         names = [f"image {i}: " if len(images) > 1 else "" for i in range(len(images))]
         futures = [
-            loop.run_in_executor(self.pool, self._pixels, data, preprocessing, name)
+            loop.run_in_executor(self.pool, self._pixels, data, each, name)
             for data, name in zip(images, names, strict=True)
         ]
         try:
@@ -57,11 +57,15 @@ class Decoder:
             for future in futures:
                 future.cancel()  # those whose turn has not come need not be decoded
 
-    def _pixels(self, data: bytes, preprocessing: Preprocessing, name: str) -> Tensor:
+    def _pixels(self, data: bytes, each: Sequence[Preprocessing], name: str) -> list[Tensor]:
         try:
-            return preprocessing.resize(decode_image(data, self.formats, self.max_pixels))
+            image = decode_image(data, self.formats, self.max_pixels)
         except ServiceError as error:
             raise type(error)(name + error.message) from error
+        # Normalisation is the model's business: most tasks take the same pixels.
+        resized = {(one.size, one.interpolation): one for one in each}
+        pixels = {key: one.resize(image) for key, one in resized.items()}
+        return [pixels[one.size, one.interpolation] for one in each]
 
 
 def decode_image(data: bytes, formats: Sequence[str], max_pixels: int) -> Tensor:

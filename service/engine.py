@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from torch import Tensor
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import TaskError
 from fpet.header import TaskHeader
+from fpet.mixed import family, features
+from fpet.preprocess import normalize
 from fpet.task import Task
 from fpet.vit import AdaptedViT, check_parity
 from service.calibration import Point, measure, ratio_at
@@ -23,14 +26,15 @@ from service.metrics import Forward, Metrics
 class LoadedTask:
     """A task that can answer; it is replaced as a whole and never changed.
 
-    digest, size: of the task file; generation: how often a task of this name was loaded, from 1; tokens_in, tokens_out:
-    of one image, with reduction.
+    digest, size: of the task file; generation: how often a task of this name was loaded, from 1; family: tasks that
+    have it in common can share a batch; tokens_in, tokens_out: of one image, with reduction.
     """
 
     header: TaskHeader
     digest: str
     size: int
     generation: int
+    family: str
     reduced: AdaptedViT
     full: AdaptedViT
     tokens_in: int
@@ -41,18 +45,16 @@ class LoadedTask:
 class Group:
     """What the images of one batch have in common."""
 
-    task: LoadedTask
+    family: str
     reduced: bool
 
-    @property
-    def model(self) -> AdaptedViT:
-        """The model that runs the batch."""
-        return self.task.reduced if self.reduced else self.task.full
 
-    @property
-    def tokens_out(self) -> int:
-        """Tokens of an image after the last block."""
-        return self.task.tokens_out if self.reduced else self.task.tokens_in
+@dataclass(frozen=True, eq=False)
+class Work:
+    """An image to be classified by a task; pixels: uint8 [3, H, W], of the size that the task asks for."""
+
+    task: LoadedTask
+    pixels: Tensor
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,15 @@ class Engine:
                 digest=task.digest,
                 size=task.size,
                 generation=generation,
+                # Mixing tasks stacks their weights, which is no use where those are as large as the backbone.
+                family=family(task.header) if reduced.adapter.mixes else task.digest,
                 reduced=reduced,
                 full=reduced.unreduced(),
                 tokens_in=reduced.tokens_in,
                 tokens_out=reduced.tokens_out,
             )
             for shortened in (True, False):
-                self._forward(Group(loaded, shortened), self._blank(loaded, 1))
+                self._forward(_blank(loaded, 1), reduced=shortened)
         except (AssertionError, RuntimeError) as error:  # timm's and torch's words for shapes that do not fit
             raise TaskError(f"{task.path}: the model cannot run: {error}") from error
         return loaded
@@ -116,13 +120,13 @@ class Engine:
         Sizes come in ascending order. Tasks that differ in their weights alone share their timings, and those without
         a reducer have nothing to compare.
         """
-        points = self._calibrations.setdefault(_structure(task), [])
+        points = self._calibrations.setdefault(task.family, [])
         if task.tokens_out == task.tokens_in or any(point.batch_size >= batch_size for point in points):
             return
-        images = self._blank(task, batch_size)
+        works = _blank(task, batch_size)
 
         def seconds(reduced: bool) -> float:
-            return self._forward(Group(task, reduced), images).seconds
+            return self._forward(works, reduced=reduced).seconds
 
         seconds(True), seconds(False)
         if repeats:
@@ -130,55 +134,64 @@ class Engine:
 
     def calibration(self, task: LoadedTask) -> tuple[Point, ...]:
         """The timings that the task's baseline rests on."""
-        return tuple(self._calibrations.get(_structure(task), ()))
+        return tuple(self._calibrations.get(task.family, ()))
 
-    def run(self, group: Group, images: Sequence[Tensor]) -> list[Output]:
-        """One output an image; images: uint8 [3, H, W], of the size that the task asks for."""
-        passed = self._forward(group, images)
-        self._metrics.count_batch([self._cost(group, len(images), passed.seconds)])
-        probabilities = passed.logits.softmax(dim=1)
+    def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
+        """One output an image, each by its own task; all tasks are of the group's family."""
+        passed = self._forward(works, reduced=group.reduced)
+        self._metrics.count_batch(self._costs([work.task for work in works], group.reduced, passed.seconds))
+        probabilities = [logits.softmax(dim=0) for logits in passed.logits]
         return [Output(*one) for one in zip(passed.logits, probabilities, passed.embeddings, strict=True)]
 
-    def _forward(self, group: Group, images: Sequence[Tensor]) -> _Passed:
+    def _forward(self, works: Sequence[Work], *, reduced: bool) -> _Passed:
         started = time.perf_counter()
+        models = [work.task.reduced if reduced else work.task.full for work in works]
         with torch.inference_mode():
-            pixels = torch.stack(list(images)).to(self.device)
-            embeddings = group.model.features(group.task.header.preprocessing.normalize(pixels, self.dtype))
-            logits = group.model.head(embeddings)
+            pixels = torch.stack([work.pixels for work in works]).to(self.device)
+            images = normalize(pixels, [work.task.header.preprocessing for work in works], self.dtype)
+            embeddings = features(models, images)
             # Copying to the CPU waits for the device, so that the clock sees all of the work.
-            embeddings, logits = embeddings.float().cpu(), logits.float().cpu()
+            logits = _by_head(models, embeddings)
+            embeddings = embeddings.float().cpu()
         return _Passed(embeddings, logits, time.perf_counter() - started)
 
-    def _cost(self, group: Group, images: int, seconds: float) -> Forward:
-        task = group.task
-        return Forward(
-            task=task.header.name,
-            reduced=group.reduced,
-            images=images,
-            tokens_in=images * task.tokens_in,
-            tokens_out=images * group.tokens_out,
-            seconds=seconds,
-            baseline_seconds=self._baseline(task, images, seconds) if group.reduced else None,
-        )
+    def _costs(self, tasks: Sequence[LoadedTask], reduced: bool, seconds: float) -> list[Forward]:
+        """The batch, divided among its tasks by their shares of the images."""
+        return [
+            Forward(
+                task=task.header.name,
+                reduced=reduced,
+                images=images,
+                tokens_in=images * task.tokens_in,
+                tokens_out=images * (task.tokens_out if reduced else task.tokens_in),
+                seconds=seconds * images / len(tasks),
+                baseline_seconds=self._baseline(task, len(tasks), seconds * images / len(tasks)) if reduced else None,
+            )
+            for task, images in Counter(tasks).items()
+        ]
 
-    def _baseline(self, task: LoadedTask, images: int, seconds: float) -> float | None:
+    def _baseline(self, task: LoadedTask, batch_size: int, seconds: float) -> float | None:
         if task.tokens_out == task.tokens_in:
             return seconds
         points = self.calibration(task)
-        return seconds * ratio_at(points, images) if points else None
-
-    def _blank(self, task: LoadedTask, batch_size: int) -> list[Tensor]:
-        return [torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8)] * batch_size
+        return seconds * ratio_at(points, batch_size) if points else None
 
 
 @dataclass(frozen=True)
 class _Passed:
     embeddings: Tensor  # [B, C] float32, CPU
-    logits: Tensor  # [B, K] float32, CPU
+    logits: list[Tensor]  # B of [K], float32, CPU; tasks differ in K
     seconds: float
 
 
-def _structure(task: LoadedTask) -> str:
-    """All that the time of a forward depends on."""
-    header = task.header
-    return repr((header.adapter, header.reducer, header.preprocessing.size))
+def _by_head(models: Sequence[AdaptedViT], embeddings: Tensor) -> list[Tensor]:
+    """Logits [K] of each row of the embeddings [B, C], by its own model's head; float32 on the CPU."""
+    logits: dict[int, Tensor] = {}
+    for model in dict.fromkeys(models):
+        rows = [row for row, other in enumerate(models) if other is model]
+        logits |= zip(rows, model.head(embeddings[rows]).float().cpu(), strict=True)
+    return [logits[row] for row in range(len(models))]
+
+
+def _blank(task: LoadedTask, batch_size: int) -> list[Work]:
+    return [Work(task, torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8))] * batch_size

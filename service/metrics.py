@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -17,9 +17,10 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Forward:
-    """One forward of one task's images; tokens are summed over the images.
+    """The share of one task in a batch; tokens are summed over its images.
 
-    baseline_seconds: what it would have taken without token reduction; None if that is not known or was asked for.
+    reduced: the same in the whole batch; seconds: of the batch, in proportion to the images; baseline_seconds: what
+    they would have been without token reduction; None if that is not known or was asked for.
     """
 
     task: str
@@ -95,14 +96,14 @@ class Metrics:
         self._requests.labels(self.label(task), str(code)).inc()
         self.request_seconds.observe(seconds)
 
-    def count_batch(self, forwards: Iterable[Forward]) -> None:
-        """Counts what ran as one batch."""
-        forwards = list(forwards)
-        self._batch_tasks.observe(len({forward.task for forward in forwards}))
+    def count_batch(self, forwards: Sequence[Forward]) -> None:
+        """Counts what ran as one batch, one entry a task."""
+        tokens = "reduced" if forwards[0].reduced else "full"
+        self._batch_tasks.observe(len(forwards))
         self._batch_size.observe(sum(forward.images for forward in forwards))
+        self._forward_duration.labels(tokens).observe(sum(forward.seconds for forward in forwards))
         for forward in forwards:
-            labels = (self.label(forward.task), "reduced" if forward.reduced else "full")
-            self._forward_duration.labels(labels[1]).observe(forward.seconds)
+            labels = (self.label(forward.task), tokens)
             self._forward.labels(*labels).inc(forward.seconds)
             self._images.labels(*labels).inc(forward.images)
             self._tokens_in.labels(*labels).inc(forward.tokens_in)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.failures import Failure
@@ -40,6 +42,19 @@ class Observed:
                 raise  # half an answer is out: only closing the connection can tell the client
             await failure.response()(scope, receive, watched)
         finally:
-            task = scope.get("path_params", {}).get("task")
-            if task is not None and scope["method"] == "POST":
-                self._metrics.count_request(task, status or 500, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            for task in _tasks(scope):
+                self._metrics.count_request(task, status or 500, seconds)
+
+
+def name_tasks(request: Request, tasks: Sequence[str]) -> None:
+    """Says which tasks a request asks, where its path does not."""
+    request.state.tasks = tuple(tasks)
+
+
+def _tasks(scope: Scope) -> Sequence[str]:
+    if scope["method"] != "POST":
+        return ()
+    task = scope.get("path_params", {}).get("task")
+    named: Sequence[str] = scope.get("state", {}).get("tasks", ())
+    return named if task is None else (task,)

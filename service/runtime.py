@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
 
-from service.batcher import Batcher
+from service.batcher import Batcher, Done
 from service.calibration import batch_sizes
 from service.catalog import Catalog
 from service.deadline import Deadline
 from service.decode import Decoder
-from service.engine import Engine, Group, LoadedTask, Output
+from service.engine import Engine, Group, LoadedTask, Output, Work
 from service.errors import NotReadyError
 from service.hardware import cores, pick_workers
 from service.inputs import BodyReader
@@ -32,7 +31,8 @@ Status = Literal["starting", "ready", "draining", "failed"]
 
 @dataclass(frozen=True)
 class Inference:
-    """One output an image, in their order; tokens of each after the last block; where the time went, in seconds."""
+    """One task's outputs, one an image, in their order; tokens of each after the last block; where the time went, in
+    seconds."""
 
     outputs: list[Output]
     tokens_out: int
@@ -56,11 +56,13 @@ class Runtime:
         self._decode_pool = _threads("decode", settings.decode_threads or cores(), 1)
         self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
         self._decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool)
-        self.batcher: Batcher[Group, Tensor, Output] = Batcher(
+        self.batcher: Batcher[Group, Work, Output] = Batcher(
             engine.run,
             self._forward_pool,
+            kind=lambda work: work.task.header.name,
             workers=workers,
             max_batch=settings.max_batch,
+            max_kinds=settings.max_batch_tasks,
             max_queue=settings.max_queue,
         )
         metrics.queue_size.set_function(lambda: self.batcher.queued)
@@ -70,29 +72,33 @@ class Runtime:
         if self.status in ("starting", "failed"):
             raise NotReadyError(f"the service is {self.status}")
 
-    async def infer(self, task: LoadedTask, images: Sequence[bytes], *, reduced: bool, deadline: Deadline) -> Inference:
-        """Encoded images to outputs.
+    async def infer(
+        self, tasks: Sequence[LoadedTask], images: Sequence[bytes], *, reduced: bool, deadline: Deadline
+    ) -> list[Inference]:
+        """Encoded images to outputs, by each of the tasks.
 
         Raises:
             OverloadedError: before anything is decoded.
             BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError, BatchError
         """
-        loop, group = asyncio.get_running_loop(), Group(task, reduced)
-        with self.batcher.admit(len(images)) as ticket:
+        loop = asyncio.get_running_loop()
+        with self.batcher.admit(len(tasks) * len(images)) as ticket:
             admitted = loop.time()
             async with deadline.limit():
-                pixels = await self._decoder.decode(images, task.header.preprocessing)
-            self.metrics.decode_seconds.observe(loop.time() - admitted)
-            done = await self.batcher.submit(ticket, group, pixels, deadline)
-        queued, started = done[0].queued, min(one.started for one in done)
-        self.metrics.queue_seconds.observe(started - queued)
-        return Inference(
-            outputs=[one.result for one in done],
-            tokens_out=group.tokens_out,
-            decode=queued - admitted,
-            queue=started - queued,
-            inference=max(one.finished for one in done) - started,
-        )
+                pixels = await self._decoder.decode(images, [task.header.preprocessing for task in tasks])
+            decoded = loop.time() - admitted
+            self.metrics.decode_seconds.observe(decoded)
+            works = [
+                (Group(task.family, reduced), Work(task, one))
+                for task, own in zip(tasks, zip(*pixels, strict=True), strict=True)
+                for one in own
+            ]
+            done = await self.batcher.submit(ticket, works, deadline)
+        self.metrics.queue_seconds.observe(min(one.started for one in done) - done[0].queued)
+        return [
+            _inference(task, done[i * len(images) : (i + 1) * len(images)], reduced=reduced, decode=decoded)
+            for i, task in enumerate(tasks)
+        ]
 
     async def warm_up(self) -> None:
         """Loads every task and times the forwards; afterwards the service is ready."""
@@ -132,6 +138,17 @@ async def running(settings: Settings, metrics: Metrics, engine: Engine, catalog:
     finally:
         warming.cancel()
         await runtime.close()
+
+
+def _inference(task: LoadedTask, done: Sequence[Done[Output]], *, reduced: bool, decode: float) -> Inference:
+    queued, started = done[0].queued, min(one.started for one in done)
+    return Inference(
+        outputs=[one.result for one in done],
+        tokens_out=task.tokens_out if reduced else task.tokens_in,
+        decode=decode,
+        queue=started - queued,
+        inference=max(one.finished for one in done) - started,
+    )
 
 
 def _threads(name: str, count: int, torch_threads: int) -> ThreadPoolExecutor:

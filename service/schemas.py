@@ -65,6 +65,12 @@ class Classification(Schema):
     timings_ms: Timings
 
 
+class Classifications(Schema):
+    """The answers of several tasks for the same images, in the order in which the tasks were named."""
+
+    results: list[Classification]
+
+
 class TaskInfo(Schema):
     """A task and its state."""
 

@@ -47,6 +47,7 @@ class Settings(BaseSettings):
     threads: int = Field(default=1, ge=1, le=256, description="threads in one forward on the CPU")
     decode_threads: int = Field(default=0, ge=0, le=256, description="threads that decode images; 0: one a core")
     max_batch: int = Field(default=16, ge=1, le=1024, description="images in one forward")
+    max_batch_tasks: int = Field(default=16, ge=1, le=1024, description="different tasks in one forward")
     max_queue: int = Field(default=256, ge=1, description="images waiting for a forward; more are refused with 429")
     deadline: float = Field(
         default=30.0, gt=0, description="seconds from a request's arrival until it is answered with 504"
@@ -54,7 +55,7 @@ class Settings(BaseSettings):
 
     max_body: int = Field(default=32 * 2**20, ge=1, description="bytes in a request's body")
     max_pixels: int = Field(default=50_000_000, ge=1, description="pixels in an image, before it is resized")
-    max_images: int = Field(default=64, ge=1, description="images in a request; at most max-queue")
+    max_images: int = Field(default=64, ge=1, description="images in a request, times its tasks; at most max-queue")
     formats: Annotated[tuple[Format, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=("jpeg", "png", "webp", "gif", "bmp"),
         min_length=1,

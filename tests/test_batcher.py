@@ -47,15 +47,16 @@ def model() -> Model:
 
 
 def batcher(model: Model, pool: ThreadPoolExecutor, **changes: int) -> Batcher[str, int, tuple[str, int]]:
-    limits = {"workers": 1, "max_batch": 4, "max_queue": 8, **changes}
-    return Batcher(model.run, pool, **limits)
+    """The kind of an item is how many thousands it has."""
+    limits = {"workers": 1, "max_batch": 4, "max_kinds": 2, "max_queue": 8, **changes}
+    return Batcher(model.run, pool, kind=lambda item: item // 1000, **limits)
 
 
 async def ask(
     batcher: Batcher[str, int, tuple[str, int]], group: str, *items: int, seconds: float = 20
 ) -> list[object]:
     with batcher.admit(len(items)) as ticket:
-        done = await batcher.submit(ticket, group, items, Deadline.after(seconds))
+        done = await batcher.submit(ticket, [(group, item) for item in items], Deadline.after(seconds))
     return [one.result for one in done]
 
 
@@ -111,6 +112,31 @@ async def test_groups_are_never_mixed_and_served_in_turn(model: Model, pool: Thr
     model.gate.set()
     await asyncio.gather(*tasks)
     assert [group for group, _ in model.batches] == ["hot", "hot", "cold", "mild", "hot", "hot"]
+
+
+async def test_kinds_share_a_batch_and_take_turns_in_it(model: Model, pool: ThreadPoolExecutor) -> None:
+    subject = batcher(model, pool, max_queue=20)
+    model.gate.clear()
+    tasks = [start(subject, "a", 0)]
+    await settle()
+    tasks += [start(subject, "a", item) for item in (1, 2, 3, 4, 5, 1001, 2001, 2002)]
+    await settle()
+    model.gate.set()
+    await asyncio.gather(*tasks)
+    # No batch has more than two kinds; the third is served as soon as there is a place, before the hot one goes on.
+    assert [items for _, items in model.batches] == [[0], [1, 1001, 2, 3], [2001, 4, 2002, 5]]
+
+
+async def test_who_leaves_from_among_other_kinds_is_dropped(model: Model, pool: ThreadPoolExecutor) -> None:
+    subject = batcher(model, pool)
+    model.gate.clear()
+    tasks = [start(subject, "a", item) for item in (0, 1, 1001, 2001)]
+    await settle()
+    tasks[2].cancel()
+    await settle()
+    model.gate.set()
+    await asyncio.wait(tasks)
+    assert [items for _, items in model.batches] == [[0], [1, 2001]]
 
 
 async def test_a_full_queue_refuses_and_says_when_to_come_back(model: Model, pool: ThreadPoolExecutor) -> None:
@@ -212,5 +238,5 @@ async def test_draining_answers_what_was_admitted_and_admits_nothing(model: Mode
 async def test_times_are_in_order(model: Model, pool: ThreadPoolExecutor) -> None:
     subject = batcher(model, pool)
     with subject.admit(1) as ticket:
-        (done,) = await subject.submit(ticket, "a", [0], Deadline.after(20))
+        (done,) = await subject.submit(ticket, [("a", 0)], Deadline.after(20))
     assert done.queued <= done.started <= done.finished

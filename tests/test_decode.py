@@ -109,15 +109,28 @@ def test_damaged_bytes_give_pixels_or_a_reason_and_nothing_else(kind: str) -> No
 @pytest.mark.anyio
 async def test_images_come_back_in_order_and_in_the_size_of_the_task(decoder: Decoder) -> None:
     data = [pictures.png(seed) for seed in range(8)]
-    pixels = await decoder.decode(data, PREPROCESSING)
-    assert [tuple(one.shape) for one in pixels] == [(3, 16, 16)] * 8
-    for one, encoded in zip(pixels, data, strict=True):
+    pixels = await decoder.decode(data, [PREPROCESSING])
+    for (one,), encoded in zip(pixels, data, strict=True):
+        assert tuple(one.shape) == (3, 16, 16)
         assert torch.equal(one, PREPROCESSING.resize(decode(encoded)))
+
+
+@pytest.mark.anyio
+async def test_each_task_gets_the_image_as_it_takes_it(decoder: Decoder) -> None:
+    each = [
+        PREPROCESSING,
+        Preprocessing((16, 16), mean=(0.1, 0.2, 0.3)),
+        Preprocessing((8, 24)),
+        Preprocessing((16, 16), interpolation="bilinear"),
+    ]
+    (pixels,) = await decoder.decode([pictures.png()], each)
+    for one, preprocessing in zip(pixels, each, strict=True):
+        assert torch.equal(one, preprocessing.resize(decode(pictures.png())))
 
 
 @pytest.mark.anyio
 async def test_the_bad_one_of_several_is_named(decoder: Decoder) -> None:
     with pytest.raises(BadImageError, match=r"^image 1: the bytes are not an image$"):
-        await decoder.decode([pictures.png(), b"not an image"], PREPROCESSING)
+        await decoder.decode([pictures.png(), b"not an image"], [PREPROCESSING])
     with pytest.raises(BadImageError, match=r"^the bytes are not an image$"):
-        await decoder.decode([b"not an image"], PREPROCESSING)
+        await decoder.decode([b"not an image"], [PREPROCESSING])

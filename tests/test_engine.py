@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from serving import Files, write_task
-from small import small_backbone, small_header
+from small import METHODS, small_backbone, small_header
 
 from fpet.errors import TaskError
+from fpet.header import Method
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
-from service.engine import Engine, Group, LoadedTask
+from service.engine import Engine, Group, LoadedTask, Output, Work
 from service.metrics import Metrics, Saving
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,12 +44,16 @@ def load(engine: Engine, files: Files, name: str) -> LoadedTask:
     return engine.load(Task.load(files.tasks / f"{name}.safetensors"), 1)
 
 
+def run(engine: Engine, task: LoadedTask, images: Sequence[torch.Tensor], *, reduced: bool = True) -> list[Output]:
+    return engine.run(Group(task.family, reduced), [Work(task, image) for image in images])
+
+
 @pytest.mark.parametrize("reduced", [True, False])
 def test_outputs_are_those_of_the_model(
     engine: Engine, small_files: Files, images: list[torch.Tensor], reduced: bool
 ) -> None:
     task = load(engine, small_files, "digits")
-    outputs = engine.run(Group(task, reduced), images)
+    outputs = run(engine, task, images, reduced=reduced)
     model = task.reduced if reduced else task.full
     with torch.inference_mode():
         pixels = task.header.preprocessing.normalize(torch.stack(images), torch.float32)
@@ -61,25 +67,70 @@ def test_outputs_are_those_of_the_model(
 def test_reduction_changes_tokens_and_logits(engine: Engine, small_files: Files, images: list[torch.Tensor]) -> None:
     task = load(engine, small_files, "digits")
     assert (task.tokens_in, task.tokens_out) == (17, 9)
-    with_it, without = engine.run(Group(task, True), images), engine.run(Group(task, False), images)
+    with_it, without = run(engine, task, images), run(engine, task, images, reduced=False)
     assert not torch.allclose(with_it[0].logits, without[0].logits, atol=1e-3)
 
 
 def test_an_image_is_answered_alike_alone_and_in_company(
     engine: Engine, small_files: Files, images: list[torch.Tensor]
 ) -> None:
-    group = Group(load(engine, small_files, "digits"), True)
-    together = engine.run(group, images)
+    task = load(engine, small_files, "digits")
+    together = run(engine, task, images)
     for image, output in zip(images, together, strict=True):
-        (alone,) = engine.run(group, [image])
+        (alone,) = run(engine, task, [image])
         torch.testing.assert_close(output.logits, alone.logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
+def test_tasks_of_a_family_are_answered_together_as_alone(
+    engine: Engine, tmp_path: Path, images: list[torch.Tensor], adapter: Method, reducer: Method
+) -> None:
+    """They differ in weights, numbers of labels and normalisation."""
+    backbone, tasks = small_backbone(), []
+    for i in range(3):
+        header = dataclasses.replace(
+            small_header(backbone, adapter, reducer),
+            labels=tuple(map(str, range(2 + i))),
+            preprocessing=Preprocessing((16, 16), mean=(0.1 * i, 0.5, 0.5)),
+        )
+        write_task(tmp_path / f"{i}.safetensors", header, backbone, seed=i)
+        tasks.append(engine.load(Task.load(tmp_path / f"{i}.safetensors"), 1))
+    order = [tasks[i] for i in (0, 2, 1, 0, 1)]
+    families = {task.family for task in tasks}
+    if adapter.kind == "full":  # as large as the backbone
+        assert len(families) == 3
+        return
+    (family,) = families
+    for reduced in (True, False):
+        works = [Work(task, image) for task, image in zip(order, images, strict=True)]
+        together = engine.run(Group(family, reduced), works)
+        for work, output in zip(works, together, strict=True):
+            (alone,) = run(engine, work.task, [work.pixels], reduced=reduced)
+            torch.testing.assert_close(output.logits, alone.logits, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(output.embedding, alone.embedding, rtol=1e-4, atol=1e-4)
+
+
+def test_a_batch_is_paid_for_in_proportion(
+    engine: Engine, small_files: Files, metrics: Metrics, tmp_path: Path, images: list[torch.Tensor]
+) -> None:
+    first = load(engine, small_files, "digits")
+    header = dataclasses.replace(small_header(small_backbone()), name="other")
+    write_task(tmp_path / "other.safetensors", header, small_backbone(), seed=1)
+    second = engine.load(Task.load(tmp_path / "other.safetensors"), 1)
+    metrics.add_task("other")
+    works = [Work(second if i == 0 else first, image) for i, image in enumerate(images)]
+    engine.run(Group(first.family, True), works)
+    one, four = saving_of(metrics, "other"), saving_of(metrics, "digits")
+    assert (one.images, four.images) == (1, 4)
+    assert (one.tokens_out, four.tokens_out) == (9, 36)
+    assert four.forward_seconds == pytest.approx(4 * one.forward_seconds)
 
 
 def test_half_precision_is_answered_in_float32(
     small_files: Files, metrics: Metrics, images: list[torch.Tensor]
 ) -> None:
     engine = Engine.start(small_files.backbone, torch.device("cpu"), torch.bfloat16, metrics)
-    (output,) = engine.run(Group(load(engine, small_files, "digits"), True), images[:1])
+    (output,) = run(engine, load(engine, small_files, "digits"), images[:1])
     assert output.logits.dtype == output.embedding.dtype == torch.float32
 
 
@@ -91,8 +142,8 @@ def test_the_baseline_is_the_measured_time_scaled_by_the_calibrated_ratio(
         engine.calibrate(task, size, repeats=3)
     one, four = engine.calibration(task)
     assert (one.batch_size, four.batch_size) == (1, 4)
-    engine.run(Group(task, True), images[:4])
-    engine.run(Group(task, False), images[:4])
+    run(engine, task, images[:4])
+    run(engine, task, images[:4], reduced=False)
     saving = saving_of(metrics, "digits")
     assert (saving.images, saving.tokens_in, saving.tokens_out) == (4, 4 * 17, 4 * 9)
     assert saving.baseline_seconds == pytest.approx(saving.forward_seconds * four.ratio)
@@ -103,7 +154,7 @@ def test_without_calibration_no_baseline_is_claimed(
 ) -> None:
     task = load(engine, small_files, "digits")
     engine.calibrate(task, 1, repeats=0)
-    engine.run(Group(task, True), images)
+    run(engine, task, images)
     assert saving_of(metrics, "digits").baseline_seconds == 0
 
 
@@ -112,7 +163,7 @@ def test_a_task_without_a_reducer_saves_nothing(
 ) -> None:
     task = load(engine, small_files, "plain")
     engine.calibrate(task, 1, repeats=3)
-    engine.run(Group(task, True), images)
+    run(engine, task, images)
     saving = saving_of(metrics, "plain")
     assert saving.baseline_seconds == saving.forward_seconds > 0
 

@@ -51,10 +51,12 @@ class Adapter(nn.Module):
 
     foldable: whether every site is affine in its input, and the branches and the number of tokens are left alone.
     needs_grid: whether every block must see all patches in their places, so that no reduction can go with it.
+    mixes: whether its weights are few enough to be stacked, one set an image, in a batch of different tasks.
     """
 
     foldable: ClassVar[bool] = False
     needs_grid: ClassVar[bool] = False
+    mixes: ClassVar[bool] = True
 
     def __init__(self, blocks: Iterable[BlockAdapter], num_prompts: int = 0) -> None:
         super().__init__()

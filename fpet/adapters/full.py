@@ -75,6 +75,7 @@ class Full(Adapter):
     """
 
     foldable = True
+    mixes = False
 
     def __init__(self, geometry: Geometry) -> None:
         channels = geometry.embed_dim

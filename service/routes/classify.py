@@ -1,4 +1,4 @@
-"""POST /v1/tasks/{task}/classify."""
+"""POST /v1/tasks/{task}/classify, and /v1/classify for several tasks at once."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from service.deadline import Deadline
 from service.disconnect import unless_gone
 from service.engine import LoadedTask, Output
-from service.errors import InvalidRequestError
+from service.errors import InvalidRequestError, TooLargeError
 from service.inputs import BYTES, JSON, MULTIPART
+from service.middleware import name_tasks
 from service.routes.common import RuntimeDep, errors
-from service.runtime import Inference
-from service.schemas import Classification, EncodedImages, Prediction, Timings, TokenCounts, Vector
+from service.runtime import Inference, Runtime
+from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 
 router = APIRouter(tags=["classify"])
 
@@ -51,6 +52,20 @@ class Options(BaseModel):
     outputs: list[Vector] = Field(default=[], description="vectors to answer beside the best labels; may be repeated")
 
 
+class ManyOptions(Options):
+    """Query of a classification by several tasks."""
+
+    tasks: list[str] = Field(min_length=1, description="names of the tasks, separated by commas or repeated")
+
+    @field_validator("tasks")
+    @classmethod
+    def _split(cls, values: list[str]) -> list[str]:
+        names = [name for value in values for name in value.split(",")]
+        if len(set(names)) < len(names):
+            raise ValueError("a task is named twice")
+        return names
+
+
 @router.post(
     "/v1/tasks/{task}/classify",
     response_model=Classification,
@@ -60,31 +75,60 @@ class Options(BaseModel):
 )
 async def classify(request: Request, task: str, runtime: RuntimeDep, options: Annotated[Options, Query()]) -> Response:
     """Labels images with a task's labels. Answers carry their times (ms), token counts and digest as headers too."""
+    (answer,) = await _classify(request, runtime, [task], options)
+    return Response(_json(answer), media_type=JSON, headers=_headers(answer))
+
+
+@router.post(
+    "/v1/classify",
+    response_model=Classifications,
+    response_model_exclude_none=True,
+    responses=errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+    openapi_extra=_BODY,
+)
+async def classify_by_many(request: Request, runtime: RuntimeDep, options: Annotated[ManyOptions, Query()]) -> Response:
+    """Labels images with the labels of several tasks. Each image is decoded once."""
+    name_tasks(request, options.tasks)
+    answers = await _classify(request, runtime, options.tasks, options)
+    return Response(_json(Classifications(results=answers)), media_type=JSON)
+
+
+async def _classify(request: Request, runtime: Runtime, names: Sequence[str], options: Options) -> list[Classification]:
     loop = asyncio.get_running_loop()
     arrived, deadline = loop.time(), Deadline.after(runtime.settings.deadline)
     runtime.require_ready()
-    loaded = runtime.catalog.loaded(task)
-    top_k = _top_k(options, loaded)
+    tasks = [runtime.catalog.loaded(name) for name in names]
+    top_k = [_top_k(options, task) for task in tasks]
     images = await runtime.reader.read(request, deadline)
-    inference = await unless_gone(
-        request, runtime.infer(loaded, images, reduced=options.tokens == "reduced", deadline=deadline)
+    if len(images) * len(tasks) > runtime.settings.max_images:
+        raise TooLargeError(
+            f"{len(images)} images for {len(tasks)} tasks; the limit for their product is {runtime.settings.max_images}"
+        )
+    inferences = await unless_gone(
+        request, runtime.infer(tasks, images, reduced=options.tokens == "reduced", deadline=deadline)
     )
-    tokens = TokenCounts(into=loaded.tokens_in, out=inference.tokens_out)
-    timings = _timings(inference, loop.time() - arrived)
-    answer = Classification(
-        task=task,
-        digest=loaded.digest,
-        generation=loaded.generation,
-        predictions=[_best(output, loaded.header.labels, top_k) for output in inference.outputs],
-        tokens=tokens,
-        timings_ms=timings,
-        **{name: [getattr(output, name).tolist() for output in inference.outputs] for name in options.outputs},
+    return [
+        _answer(task, inference, k, options.outputs, loop.time() - arrived)
+        for task, inference, k in zip(tasks, inferences, top_k, strict=True)
+    ]
+
+
+def _answer(
+    task: LoadedTask, inference: Inference, top_k: int, vectors: Sequence[Vector], total: float
+) -> Classification:
+    return Classification(
+        task=task.header.name,
+        digest=task.digest,
+        generation=task.generation,
+        predictions=[_best(output, task.header.labels, top_k) for output in inference.outputs],
+        tokens=TokenCounts(into=task.tokens_in, out=inference.tokens_out),
+        timings_ms=_timings(inference, total),
+        **{name: [getattr(output, name).tolist() for output in inference.outputs] for name in vectors},
     )
-    return Response(
-        answer.model_dump_json(by_alias=True, exclude_none=True),
-        media_type=JSON,
-        headers=_headers(loaded, tokens, timings),
-    )
+
+
+def _json(answer: BaseModel) -> str:
+    return answer.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def _top_k(options: Options, task: LoadedTask) -> int:
@@ -92,7 +136,7 @@ def _top_k(options: Options, task: LoadedTask) -> int:
     if options.top_k is None:
         return min(_DEFAULT_TOP_K, labels)
     if options.top_k > labels:
-        raise InvalidRequestError(f"query.top_k: the task has {labels} labels")
+        raise InvalidRequestError(f"query.top_k: the task {task.header.name} has {labels} labels")
     return options.top_k
 
 
@@ -109,12 +153,12 @@ def _timings(inference: Inference, total: float) -> Timings:
     return Timings(**{stage: round(1000 * value, 3) for stage, value in seconds.items()})
 
 
-def _headers(task: LoadedTask, tokens: TokenCounts, timings: Timings) -> dict[str, str]:
+def _headers(answer: Classification) -> dict[str, str]:
     return {
-        "x-queue-time": str(timings.queue),
-        "x-inference-time": str(timings.inference),
-        "x-total-time": str(timings.total),
-        "x-tokens-in": str(tokens.into),
-        "x-tokens-out": str(tokens.out),
-        "x-task-digest": task.digest,
+        "x-queue-time": str(answer.timings_ms.queue),
+        "x-inference-time": str(answer.timings_ms.inference),
+        "x-total-time": str(answer.timings_ms.total),
+        "x-tokens-in": str(answer.tokens.into),
+        "x-tokens-out": str(answer.tokens.out),
+        "x-task-digest": answer.digest,
     }
