@@ -52,7 +52,7 @@ class Preprocessing:
 def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
     """As the method of that name, the i-th image as the i-th preprocessing says."""
     # What all have in common broadcasts, which is cheaper than a row an image.
-    rows = each[:1] if len(set(each)) == 1 else each
+    rows = each[:1] if all(one == each[0] for one in each) else each
     mean, std = (
         torch.tensor(values, device=images.device)[:, :, None, None]
         for values in ([one.mean for one in rows], [one.std for one in rows])
