@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 
+from benchmarks.markdown import table
 from benchmarks.paper_rows import ADAPTFORMER, BACKBONES, BLOCKS, COSTS, NONE, PARAMETERS, VIT_B, Cost, Parameters
 from fpet.adapters import build_adapter
 from fpet.backbone import Backbone
@@ -51,10 +52,10 @@ def markdown() -> str:
     """The page."""
     return "\n".join(
         [
-            *(_HEAD, _PARAMETERS, _table(("method", "parameters", "paper (M)", "agrees", "reason"), _parameters())),
-            *(_COSTS, _table(("method", "full", "paper", "reduced", "paper", "agrees", "reason"), _costs())),
-            *(_BLOCKS, _table(("block", "`bdm`", "`average-pool`", "paper", "agrees"), _blocks())),
-            *(_BACKBONES, _table(("backbone", "block", "GMACs", "saving", "ideal speed-up"), _backbones())),
+            *(_HEAD, _PARAMETERS, table(("method", "parameters", "paper (M)", "agrees", "reason"), _parameters())),
+            *(_COSTS, table(("method", "full", "paper", "reduced", "paper", "agrees", "reason"), _costs())),
+            *(_BLOCKS, table(("block", "`bdm`", "`average-pool`", "paper", "agrees"), _blocks())),
+            *(_BACKBONES, table(("backbone", "block", "GMACs", "saving", "ideal speed-up"), _backbones())),
         ]
     ).rstrip("\n")
 
@@ -131,11 +132,6 @@ def _count(module: nn.Module) -> int:
 
 def _verdict(right: bool) -> str:
     return "yes" if right else "no"
-
-
-def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |".replace("  ", " ") for line in lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ class Checkpoint:
     """The state of a run after an epoch.
 
     run: what determines the run's result, as JSON; a checkpoint of another run is refused. epoch: how many are done.
-    weights, optimizer: state dicts. best: None before the first validation. log: one row an epoch, by column name.
+    weights, optimizer, scaler: state dicts, the last of the gradients' scale in float16, else empty. best: None before
+    the first validation. log: one row an epoch, by column name. memory: most bytes that were allocated on the GPU.
     """
 
     run: str
@@ -40,6 +41,8 @@ class Checkpoint:
     optimizer: dict[str, Any]
     best: Best | None = None
     log: list[dict[str, float | None]] = field(default_factory=list)
+    scaler: dict[str, Any] = field(default_factory=dict)
+    memory: int = 0
 
     def save(self, path: Path) -> None:
         """Writes the checkpoint, and its log beside it as CSV, each atomically.
@@ -47,7 +50,7 @@ class Checkpoint:
         Raises:
             TaskError: if a file cannot be written.
         """
-        fields = {name: getattr(self, name) for name in ("run", "epoch", "weights", "optimizer", "log")}
+        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         buffer = io.BytesIO()
         torch.save({**fields, "best": self.best and dataclasses.asdict(self.best)}, buffer)
         write_atomically(path, buffer.getvalue(), TaskError)

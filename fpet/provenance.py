@@ -11,7 +11,7 @@ from fpet.data import Dataset
 from fpet.evaluate import Evaluation
 from fpet.header import TaskHeader
 from fpet.recipe import Recipe
-from fpet.train import Trained
+from fpet.run import Trained
 
 
 def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evaluation) -> dict[str, Any]:
@@ -23,6 +23,8 @@ def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evalu
             "train_images": len(dataset.train),
             "validation_images": len(dataset.val),
             "test_images": len(dataset.test),
+            "skipped_images": len(dataset.skipped),
+            **dataset.choices,
         },
         "recipe": dataclasses.asdict(recipe),
         "epoch": trained.epoch,
@@ -37,6 +39,17 @@ def data_name(header: TaskHeader) -> str:
     """The name of the data set that the task was trained on; empty if the header does not say."""
     name = _look_up(header, "data", "name")
     return name if isinstance(name, str) else ""
+
+
+def trained_on_files(header: TaskHeader, dataset: Dataset) -> bool:
+    """Whether the task was trained on the same files, however they were split."""
+    return _look_up(header, "data", "sha256") == dataset.sha256
+
+
+def other_choices(header: TaskHeader, dataset: Dataset) -> dict[str, object]:
+    """What chose the splits in training, as far as it is not what chose those of `dataset`."""
+    trained = {name: _look_up(header, "data", name) for name in dataset.choices}
+    return {name: value for name, value in trained.items() if value not in (None, dataset.choices[name])}
 
 
 def stated_accuracy(header: TaskHeader, *, reduced: bool) -> float | None:

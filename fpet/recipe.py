@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 # name -> dtype of autocast
-PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16}
+PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +17,9 @@ class Recipe:
     epoch.
 
     AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. drop_path: stochastic
-    depth of the last block, rising linearly from zero. precision: of the matrix products ("float32", or "bfloat16" by
-    autocast); weights and optimiser are float32. validate_every: in epochs; the last epoch is always validated.
+    depth of the last block, rising linearly from zero. precision: of the matrix products ("float32", or by autocast
+    "bfloat16", or "float16" with scaled gradients, on a GPU only); weights and optimiser are float32. validate_every:
+    in epochs; the last epoch is always validated.
 
     Raises:
         ValueError: if a number is out of its range.

@@ -1,7 +1,8 @@
-"""What must not be seen in pre-training: clothing, shoes, bags and hats, and digits.
+"""What must not be seen in pre-training: the classes of the data sets that the backbone is tested on.
 
-The backbone is tested on Fashion-MNIST and on handwritten digits, so neither their classes nor anything that is
-drawn like them may be among the classes it is trained on.
+They are clothing, shoes, bags and hats; digits; animals, plants, food, places, vehicles, weather, sports and other
+recreation, and tools, which are clip art and emoji; and twenty icons. Neither they nor anything that is drawn like them
+may be among the classes that it is trained on. Other scripts, and scenes that a program draws, it does not meet anyway.
 """
 
 from __future__ import annotations
@@ -23,10 +24,46 @@ _DIGITS = """
     three time two watch zero
 """.split()  # noqa: SIM905
 _WORDS = frozenset(_CLOTHING + _DIGITS)
+_CLIP_ART = ("animals", "buildings", "food", "plants", "recreation", "tools", "transportation", "unsorted")
+_STAMPS = (
+    "animals",
+    "clothes",
+    "food",
+    "hobbies",
+    "household",
+    "military",
+    "naturalforces",
+    "plants",
+    "sports",
+    "town",
+    "vehicles",
+)
 _FOLDERS = ("symbols/money", "signs_and_symbols/money", "symbols/alphabets", "computer/buttons", "flags/signal")
+_ICONS = """
+    audio-input-microphone camera-photo computer document-open document-print document-save drive-harddisk edit-copy
+    edit-cut edit-find edit-paste edit-undo fileopen fileprint filesave find gohome go-home harddisk hdd input-keyboard
+    input-mouse keyboard list-add microphone mouse preferences-desktop-keyboard printer process-stop reload stop
+    terminal trash undo user-trash utilities-terminal view-refresh weather
+""".split()  # noqa: SIM905
 # Hundreds of nearly equal figures drawn by a program, which would only take the place of others.
 _REPETITIVE = ("shapes/stars",)
-_EMOJI_SUBGROUPS = frozenset({"clothing", "keycap", "alphanum", "time", "face-hat", "skin-tone"})
+_EMOJI_CATEGORIES = frozenset({"Activities", "Animals & Nature", "Food & Drink", "Travel & Places"})
+_EMOJI_SUBGROUPS = frozenset(
+    {
+        "alphanum",
+        "cat-face",
+        "clothing",
+        "face-hat",
+        "keycap",
+        "monkey-face",
+        "musical-instrument",
+        "person-activity",
+        "person-sport",
+        "skin-tone",
+        "time",
+        "tool",
+    }
+)
 _EMOJI_NAMES = frozenset(
     {
         "100",
@@ -61,7 +98,28 @@ def excluded_path(path: str) -> bool:
     return not _WORDS.isdisjoint(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=\d)|_", lower)) or "shirt" in lower
 
 
-def excluded_emoji(short_name: str, subgroup: str) -> bool:
-    """Whether an emoji shows clothing, a bag, a hat, a digit or a clock face."""
+def excluded_clip_art(path: str) -> bool:
+    """Whether a path in the collection of clip art is of an excluded category, an icon, or names what is excluded."""
+    return path.startswith(_below(_CLIP_ART)) or excluded_icon(path)
+
+
+def excluded_stamp(path: str) -> bool:
+    """Whether a path among the stamps is of an excluded category, or names what is excluded."""
+    return path.startswith(_below(_STAMPS)) or excluded_path(path)
+
+
+def excluded_icon(name: str) -> bool:
+    """Whether an icon "<folder>/.../<name>" is one of the twenty, a variant of it, or names what is excluded."""
+    return name.rpartition("/")[2].startswith(tuple(_ICONS)) or excluded_path(name)
+
+
+def excluded_emoji(short_name: str, category: str, subgroup: str) -> bool:
+    """Whether an emoji is of an excluded group, or shows clothing, a bag, a hat, a digit or a clock face."""
     words = re.split(r"[^a-z0-9]+", short_name.lower())
-    return subgroup in _EMOJI_SUBGROUPS or short_name in _EMOJI_NAMES or not _WORDS.isdisjoint(words)
+    if category in _EMOJI_CATEGORIES or subgroup in _EMOJI_SUBGROUPS:
+        return True
+    return short_name in _EMOJI_NAMES or not _WORDS.isdisjoint(words)
+
+
+def _below(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{folder}/" for folder in folders)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from PIL import Image
 
-from pretraining.exclusions import excluded_emoji, excluded_path
+from pretraining.exclusions import excluded_clip_art, excluded_emoji, excluded_icon, excluded_stamp
 
 Listing = list[tuple[Path, str]]
 _ICON_FOLDERS = {
@@ -30,19 +30,19 @@ def emoji(raw: Path) -> Listing:
             continue
         for entry in json.loads((package / "emoji.json").read_text()):
             path = package / "img" / vendor / "64" / entry["image"]
-            if path.is_file() and not excluded_emoji(entry["short_name"], entry["subcategory"]):
+            if path.is_file() and not excluded_emoji(entry["short_name"], entry["category"], entry["subcategory"]):
                 listing.append((path, f"emoji/{entry['subcategory']}"))
     return listing
 
 
 def clip_art(raw: Path) -> Listing:
     """Open Clip Art; the class is the category folder."""
-    return _by_folder(raw / "openclipart-png/usr/share/openclipart/png", "clipart")
+    return _by_folder(raw / "openclipart-png/usr/share/openclipart/png", "clipart", excluded_clip_art)
 
 
 def stamps(raw: Path) -> Listing:
     """Tux Paint's stamps (photographs and drawings); the class is the category folder."""
-    return _by_folder(raw / "tuxpaint-stamps-default/usr/share/tuxpaint/stamps", "stamp")
+    return _by_folder(raw / "tuxpaint-stamps-default/usr/share/tuxpaint/stamps", "stamp", excluded_stamp)
 
 
 def icons(raw: Path) -> Listing:
@@ -52,7 +52,7 @@ def icons(raw: Path) -> Listing:
         for size in _ICON_SIZES:
             for path in sorted((raw / folder / size).glob("*/*.png")):
                 name = f"{path.parent.name}/{path.stem}"
-                if path.is_file() and not path.is_symlink() and not excluded_path(name):
+                if path.is_file() and not path.is_symlink() and not excluded_icon(name):
                     found[name].setdefault(theme, path)
     return [
         (path, f"icon/{name if len(themes) > 1 else name.split('/')[0]}")
@@ -61,11 +61,11 @@ def icons(raw: Path) -> Listing:
     ]
 
 
-def _by_folder(root: Path, prefix: str) -> Listing:
+def _by_folder(root: Path, prefix: str, excluded: Callable[[str], bool]) -> Listing:
     listing: Listing = []
     for path in sorted(root.rglob("*.png")):
         relative = path.relative_to(root)
-        if not path.is_symlink() and not excluded_path(str(relative)):
+        if not path.is_symlink() and not excluded(relative.as_posix()):
             listing.append((path, f"{prefix}/{relative.parent}"))
     return listing
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from picture_files import everything
 from PIL import Image
 
-from fpet.data import SOURCES, Dataset, Split, load_dataset
+from fpet.data import Dataset, Reading, load_dataset
 from fpet.data.debian import unpack_package
 from fpet.data.fashion_mnist import SHA256, read_idx
 from fpet.data.sample import stratified_order
@@ -30,26 +31,7 @@ def real(source: str) -> Dataset:
         pytest.skip(str(error))
 
 
-def picture(path: Path, value: int, size: tuple[int, int] = (9, 7)) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, (value, 0, 255 - value)).save(path)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    root = tmp_path / "pets"
-    for split in ("train", "val", "test"):
-        for i, label in enumerate(("dog", "cat")):
-            picture(root / split / label / "a.png", 10 + i)
-            picture(root / split / label / "b.jpg", 20 + i, (30, 40))
-    return root
-
-
-def everything(split: Split) -> list[bytes]:
-    return [split.images[i].numpy().tobytes() for i in range(len(split))]
-
-
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", ["fashion-mnist", "digits"])
 def test_a_source_has_balanced_disjoint_splits(source: str) -> None:
     data = real(source)
     assert len(data.train) == 1000
@@ -108,6 +90,13 @@ def test_idx_arrays_keep_their_axes() -> None:
     assert torch.equal(read_idx(header + values.tobytes()), torch.arange(24, dtype=torch.uint8).view(2, 3, 4))
 
 
+def test_another_seed_gives_another_order() -> None:
+    targets = torch.arange(100) % 3
+    first, again, other = (stratified_order(targets, seed).tolist() for seed in (1, 1, 2))
+    assert first == again != other
+    assert stratified_order(targets).tolist() == stratified_order(targets, 0).tolist()
+
+
 def test_every_beginning_of_a_stratified_order_is_balanced() -> None:
     targets = torch.tensor([0] * 600 + [1] * 300 + [2] * 100)
     order = stratified_order(targets)
@@ -116,29 +105,6 @@ def test_every_beginning_of_a_stratified_order_is_balanced() -> None:
         shares = targets[order[:count]].bincount(minlength=3) - count * torch.tensor([0.6, 0.3, 0.1])
         assert shares.abs().max() <= 1.01
     assert order[:50].tolist() != sorted(order[:50].tolist())
-
-
-def test_a_folder_of_pictures(folder: Path) -> None:
-    (folder / "train" / "cat" / ".hidden").write_text("not a picture")
-    data = load_dataset(str(folder))
-    assert (data.name, data.labels) == ("pets", ("cat", "dog"))
-    assert data.train.targets.tolist() == [0, 0, 1, 1]
-    assert data.train.images[3].shape == (3, 40, 30)
-    before = data.sha256
-    picture(folder / "test" / "dog" / "a.png", 99)
-    assert load_dataset(str(folder)).sha256 != before
-
-
-def test_a_batch_is_resized_as_the_service_resizes(folder: Path) -> None:
-    data = load_dataset(str(folder))
-    preprocessing = Preprocessing(size=(16, 12))
-    batches = list(data.test.batches(preprocessing, 3))
-    assert [images.shape for images, _ in batches] == [(3, 3, 16, 12), (1, 3, 16, 12)]
-    whole = data.test.resized(preprocessing)
-    assert torch.equal(torch.cat([images for images, _ in batches]), whole.images)
-    assert torch.equal(torch.cat([targets for _, targets in batches]), whole.targets)
-    with Image.open(folder / "test" / "cat" / "b.jpg") as image:
-        assert torch.equal(whole.images[1], preprocessing.resize(to_rgb(image)))
 
 
 def test_grey_pixels_equal_the_decoded_grey_picture(tmp_path: Path) -> None:
@@ -150,39 +116,13 @@ def test_grey_pixels_equal_the_decoded_grey_picture(tmp_path: Path) -> None:
     assert torch.equal(preprocessing.resize(GreyImages(pixels)[0]), decoded)
 
 
-def test_an_unreadable_picture_is_named(folder: Path) -> None:
-    broken = folder / "val" / "dog" / "a.png"
-    broken.write_bytes(broken.read_bytes()[:-30])
-    with pytest.raises(DataError, match=r"val/dog/a\.png"):
-        load_dataset(str(folder)).val.resized(Preprocessing(size=(8, 8)))
-    broken.write_text("no picture at all")
-    with pytest.raises(DataError, match=r"val/dog/a\.png"):
-        load_dataset(str(folder)).val.resized(Preprocessing(size=(8, 8)))
-
-
-@pytest.mark.parametrize(
-    ("remove", "message"),
-    [("val", "there is no folder .*val"), ("train/dog", "1 class folders"), ("val/*/*", "val holds no images")],
-)
-def test_an_incomplete_folder_is_refused(folder: Path, remove: str, message: str) -> None:
-    for path in sorted([*folder.glob(remove), *folder.glob(f"{remove}/**/*")], reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    with pytest.raises(DataError, match=message):
-        load_dataset(str(folder))
-
-
-def test_a_class_that_was_not_trained_is_refused(folder: Path) -> None:
-    picture(folder / "test" / "fish" / "a.png", 5)
-    with pytest.raises(DataError, match=r"test/fish is not a class folder: the classes in train/ are cat, dog"):
-        load_dataset(str(folder))
-
-
 def test_an_unknown_source_is_refused() -> None:
     with pytest.raises(DataError, match="no data 'mnist': neither a source"):
         load_dataset("mnist")
 
 
-def test_a_folder_that_would_not_be_read_is_refused(folder: Path) -> None:
-    for data in (str(folder), "digits"):
-        with pytest.raises(DataError, match=r"a folder beside|nothing is read"):
-            load_dataset(data, folder=folder)
+@pytest.mark.parametrize("option", [{"shots": 4}, {"shots_seed": 0}, {"split_seed": 1}, {"skip_broken": True}])
+def test_a_named_source_takes_no_options_of_folders(option: dict[str, int]) -> None:
+    name = next(iter(option)).replace("_", "-")
+    with pytest.raises(DataError, match=f"--{name} does not apply to digits, which is no folder"):
+        load_dataset("digits", reading=Reading(**option))  # type: ignore[arg-type]

@@ -19,9 +19,10 @@ from fpet.data import Dataset, Split, load_dataset
 from fpet.data.split import GreyImages
 from fpet.errors import DataError, TaskError
 from fpet.header import Method
-from fpet.recipe import PRECISIONS, Recipe
+from fpet.recipe import Recipe
+from fpet.run import Run, Trained
 from fpet.task import Task, new_model, save_task
-from fpet.train import Run, Trained, train
+from fpet.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -106,7 +107,7 @@ def test_only_the_task_learns(
         assert not torch.equal(value, start[name]), name
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_training_learns(precision: str, backbone: Backbone, tmp_path: Path) -> None:
     data = zeros_and_ones(load_dataset("digits"))
     header = dataclasses.replace(small_header(backbone), labels=data.labels)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 
 from fpet.baseline import Baseline, raw_pixel_baseline
 from fpet.commands import options
 from fpet.data import SOURCES, Dataset
 from fpet.errors import DataError
 from fpet.evaluate import Evaluation, evaluate
-from fpet.provenance import data_name
+from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task
 
 _DESCRIPTION = """Classifies the full test set with the task's token reduction and without, in float32, and prints the
@@ -38,11 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluates and prints."""
     task = options.task(arguments)
     dataset = options.dataset(arguments, arguments.data or _trained_on(task))
-    if dataset.labels != task.header.labels:
-        raise DataError(
-            f"the classes of {dataset.name} ({', '.join(dataset.labels)}) are not those of the task "
-            f"{task.header.name} ({', '.join(task.header.labels)})"
-        )
+    _check_fits(task, dataset)
     model = task.build(options.backbone(arguments), device=arguments.device)
     evaluation = evaluate(model, dataset.test, task.header.preprocessing, arguments.batch_size)
     baseline = raw_pixel_baseline(dataset) if arguments.baseline else None
@@ -66,6 +63,28 @@ def _lines(task: Task, dataset: Dataset, evaluation: Evaluation, baseline: Basel
     if baseline is not None:
         lines.append(f"accuracy {baseline.accuracy:.4f}  linear classifier on raw pixels (C = {baseline.strength:g})")
     return lines
+
+
+def _check_fits(task: Task, dataset: Dataset) -> None:
+    """Raises DataError if the classes are others or the split is; notes a random split of other files of that name."""
+    if dataset.labels != task.header.labels:
+        raise DataError(
+            f"the classes of {dataset.name} ({', '.join(dataset.labels)}) are not those of the task "
+            f"{task.header.name} ({', '.join(task.header.labels)})"
+        )
+    if not trained_on_files(task.header, dataset):
+        if "split_seed" in dataset.choices and dataset.name == data_name(task.header):
+            print(
+                f"fpet: the files in {dataset.name} are not those that {task.header.name} was trained on: it may know "
+                "images of this test",
+                file=sys.stderr,
+            )
+    elif other := other_choices(task.header, dataset):
+        trained = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in other.items())
+        raise DataError(
+            f"{task.header.name} was trained on another split of {dataset.name}, so that training images would be "
+            f"tested on: say {trained}"
+        )
 
 
 def _trained_on(task: Task) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 
 from fpet.adapters import ADAPTERS
 from fpet.commands import options
 from fpet.header import Method
 from fpet.reducers import REDUCERS
+from fpet.untrained import half_way
 
 DEFAULTS = Method("adaptformer"), Method("bdm")
 
@@ -37,9 +37,7 @@ def methods(
     """The adapter and the reduction asked for, the reduction at the middle one of `depth` blocks if none is named."""
     adapter = _method(arguments.adapter, arguments.adapter_arguments, defaults[0])
     reducer = _method(arguments.reducer, arguments.reducer_arguments, defaults[1])
-    if reducer.kind in REDUCERS and "block" in inspect.signature(REDUCERS[reducer.kind]).parameters:
-        reducer = Method(reducer.kind, {"block": depth // 2, **reducer.arguments})
-    return adapter, reducer
+    return adapter, half_way(reducer, depth)
 
 
 def _method(kind: str | None, given: dict[str, options.Value] | None, default: Method) -> Method:

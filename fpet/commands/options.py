@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fpet.backbone import Backbone, load_backbone
 from fpet.backbone_hub import download_backbone
-from fpet.data import SOURCES, Dataset, load_dataset
+from fpet.data import SOURCES, Dataset, Reading, load_dataset
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.preprocess import Triple
 from fpet.task import Task
@@ -21,17 +21,27 @@ Value = int | float | bool | str | list[int]
 # Before the name of a timm model whose pre-trained weights timm is to fetch.
 HUB = "timm:"
 
-_DATA = f"{', '.join(SOURCES)}, or a folder with train/, val/ and test/, each with one folder of images a class"
+_DATA = f"""{", ".join(SOURCES)}; or a folder with one folder of images a class, or with train/, val/ and test/ of such
+folders, or with the lists of VTAB-1K or of few-shot splits"""
 
 
 def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = "") -> None:
-    """Adds --data, --data-folder and --cache, which `dataset` reads."""
+    """Adds --data and what says how to read it, which `dataset` reads."""
     parser.add_argument("--data", required=required, metavar="DATA", help=_DATA + default)
     parser.add_argument(
         "--data-folder", type=Path, metavar="DIR", help="where the files of the named DATA lie (default: look, fetch)"
     )
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="folder to keep fetched data in (default: ~/.cache/fpet)"
+    )
+    reading = parser.add_argument_group("reading a folder")
+    reading.add_argument("--shots", type=int, metavar="N", help="training images a class, of few-shot lists")
+    reading.add_argument("--shots-seed", type=int, metavar="N", help="which of the few-shot lists (default: 0)")
+    reading.add_argument(
+        "--split-seed", type=int, metavar="N", help="splits one folder a class into train, val and test (default: 0)"
+    )
+    reading.add_argument(
+        "--skip-broken", action="store_true", help="leave out missing and damaged images, naming them, not refuse them"
     )
 
 
@@ -77,8 +87,12 @@ def task(arguments: argparse.Namespace) -> Task:
 
 
 def dataset(arguments: argparse.Namespace, data: str) -> Dataset:
-    """Loads `data` as --data-folder and --cache say."""
-    return load_dataset(data, arguments.data_folder, arguments.cache)
+    """Loads `data` as the options of `add_data` say; names on standard error what it skips."""
+    reading = Reading(arguments.shots, arguments.shots_seed, arguments.split_seed, arguments.skip_broken)
+    loaded = load_dataset(data, arguments.data_folder, arguments.cache, reading)
+    for skipped in loaded.skipped:
+        print(f"fpet: left out {skipped}", file=sys.stderr)
+    return loaded
 
 
 def backbone(arguments: argparse.Namespace) -> Backbone:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Any
 
-from fpet.backbone import Backbone
+import torch
+
 from fpet.commands import method_options, options
 from fpet.data import Dataset
 from fpet.errors import TaskError, UnsupportedError
-from fpet.evaluate import evaluate
-from fpet.header import BackboneRef, HeadSpec, TaskHeader
-from fpet.preprocess import Preprocessing
-from fpet.provenance import provenance
+from fpet.fit import Fitted, finish, fit
+from fpet.parallel import joined, local_device
 from fpet.recipe import PRECISIONS, Recipe
 from fpet.task import save_task
-from fpet.train import train
+from fpet.untrained import new_header
 
 _DESCRIPTION = """Fits an adapter, a token reduction and a head to the training images of a data set, with the backbone
-frozen. The epoch is chosen on the validation images; at the end the test images are classified once and the accuracy
-is written into the task file. A killed run continues when the same command is given again. The defaults are the recipe
-of the FPET paper."""
+frozen. The epoch, and if asked the adapter's scale, is chosen on the validation images; at the end the test images are
+classified once and the accuracy is written into the task file. A killed run continues when the same command is given
+again. The defaults are the recipe of the FPET paper. Started by torchrun, several processes share each batch."""
 
 _RECIPE_HELP = {
     "epochs": "passes over the training images",
@@ -34,7 +32,7 @@ _RECIPE_HELP = {
     "weight_decay": "weight decay of AdamW",
     "drop_path": "stochastic depth rate of the last block, 0 to below 1, rising linearly from 0 at the first",
     "validate_every": "epochs between validations",
-    "precision": f"of matrix products: {' or '.join(PRECISIONS)}",
+    "precision": f"of matrix products: {', '.join(PRECISIONS)}; float16 on a GPU only",
     "seed": "of initial weights, order of images, dropout and stochastic depth",
 }
 
@@ -50,6 +48,12 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     method_options.add_methods(parser)
     parser.add_argument(
         "--head-bits", type=int, default=32, help="bits a weight of the head: 1, 2, 4, 8 or 32 (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--search-scale", type=_numbers, default=[], metavar="S,...", help="scales of the adapter to choose from"
+    )
+    parser.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="folder for a TensorBoard log beside the CSV (default: none)"
     )
     recipe = parser.add_argument_group("recipe")
     for item in dataclasses.fields(Recipe):
@@ -69,21 +73,32 @@ def run(arguments: argparse.Namespace) -> int:
     if output.exists():
         raise TaskError(f"{output}: there is such a file already; delete it or name another --output")
     recipe = _recipe(arguments)
+    arguments.device = local_device(arguments.device)
     backbone = options.backbone(arguments)
     dataset = options.dataset(arguments, arguments.data)
-    header = _header(arguments, backbone, dataset)
-    checkpoint = output.with_suffix(".checkpoint")
-    trained = train(header, backbone, dataset, recipe, checkpoint)
-    tested = evaluate(trained.model, dataset.test, header.preprocessing)
-    header = dataclasses.replace(header, provenance=provenance(dataset, recipe, trained, tested))
-    save_task(output, header, trained.model)
-    checkpoint.unlink()
+    methods = method_options.methods(arguments, backbone.geometry.depth)
+    header = new_header(arguments.name, dataset.labels, backbone, methods, arguments.head_bits)
+    checkpoint, scales = output.with_suffix(".checkpoint"), arguments.search_scale
+    with joined(torch.device(arguments.device)) as group:
+        board = arguments.tensorboard
+        fitted = fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group)
+    if group.rank == 0:
+        _save(output, fitted, dataset, recipe)
+    return 0
+
+
+def _save(output: Path, fitted: Fitted, dataset: Dataset, recipe: Recipe) -> None:
+    header, tested = finish(fitted, dataset, recipe)
+    save_task(output, header, fitted.trained.model)
+    for checkpoint in fitted.checkpoints:
+        checkpoint.unlink()
+    scale = f"scale {header.adapter.arguments['scale']}, " if fitted.tried else ""
     print(
-        f"{output}: epoch {trained.epoch} of {recipe.epochs}, validation accuracy {trained.accuracy:.4f}, "
+        f"{output}: {scale}epoch {fitted.trained.epoch} of {recipe.epochs}, "
+        f"validation accuracy {fitted.trained.accuracy:.4f}, "
         f"test accuracy {tested.accuracy:.4f} ({tested.tokens_in} -> {tested.tokens_out} tokens), "
         f"{tested.accuracy_unreduced:.4f} without token reduction"
     )
-    return 0
 
 
 def _recipe(arguments: argparse.Namespace) -> Recipe:
@@ -93,21 +108,8 @@ def _recipe(arguments: argparse.Namespace) -> Recipe:
         raise UnsupportedError(str(error)) from error
 
 
-def _header(arguments: argparse.Namespace, backbone: Backbone, dataset: Dataset) -> TaskHeader:
-    vit: Any = backbone.vit
-    adapter, reducer = method_options.methods(arguments, backbone.geometry.depth)
+def _numbers(text: str) -> list[float]:
     try:
-        return TaskHeader(
-            name=arguments.name,
-            backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
-            adapter=adapter,
-            reducer=reducer,
-            labels=dataset.labels,
-            # timm's table says how the architecture's images were normalised.
-            preprocessing=Preprocessing(
-                tuple(vit.patch_embed.img_size), vit.pretrained_cfg["mean"], vit.pretrained_cfg["std"]
-            ),
-            head=HeadSpec(bits=arguments.head_bits),
-        )
+        return [float(number) for number in text.split(",")]
     except ValueError as error:
-        raise TaskError(str(error)) from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers such as 0.1,1,10") from error

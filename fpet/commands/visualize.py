@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from fpet.commands import options
-from fpet.data.folder import ImageFiles
+from fpet.data.pictures import ImageFiles
 from fpet.errors import ImageError, UnsupportedError
 from fpet.files import write_atomically
 from fpet.reducers.none import NoReduction

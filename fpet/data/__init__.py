@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from fpet.data.digits import load_digits
 from fpet.data.fashion_mnist import load_fashion_mnist
-from fpet.data.folder import load_folder
+from fpet.data.few_shot import is_few_shot, load_few_shot
+from fpet.data.folder import has_splits, load_classes, load_splits
+from fpet.data.packaged import PACKAGED
+from fpet.data.reading import Reading
+from fpet.data.scenes import SCENES
+from fpet.data.source import GROUPS, Source
 from fpet.data.split import Dataset, Images, ResizedSplit, Split
+from fpet.data.vtab import is_vtab, load_vtab
 from fpet.errors import DataError
 
-__all__ = ["SOURCES", "Dataset", "Images", "ResizedSplit", "Split", "default_cache", "load_dataset"]
+__all__ = [
+    "GROUPS",
+    "SOURCES",
+    "Dataset",
+    "Images",
+    "Reading",
+    "ResizedSplit",
+    "Source",
+    "Split",
+    "default_cache",
+    "load_dataset",
+]
 
-# name -> loader(folder with the source's files or None, cache folder)
-SOURCES: dict[str, Callable[[Path | None, Path], Dataset]] = {
-    "digits": load_digits,
-    "fashion-mnist": load_fashion_mnist,
+SOURCES: dict[str, Source] = {
+    "fashion-mnist": Source("natural", "10 kinds of clothing, shoes and bags", load_fashion_mnist),
+    "digits": Source("specialised", "handwritten digits", load_digits),
+    **PACKAGED,
+    **SCENES,
 }
+
+# The first that fits a folder reads it; `load_classes` takes what is left.
+_READERS = (
+    (is_few_shot, load_few_shot),
+    (is_vtab, load_vtab),
+    (has_splits, load_splits),
+)
 
 
 def default_cache() -> Path:
@@ -25,18 +49,28 @@ def default_cache() -> Path:
     return Path.home() / ".cache" / "fpet"
 
 
-def load_dataset(data: str, folder: Path | None = None, cache: Path | None = None) -> Dataset:
-    """The data set of a named source, or of a folder with train/, val/ and test/ (`./digits` for one named so).
+def load_dataset(
+    data: str, folder: Path | None = None, cache: Path | None = None, reading: Reading | None = None
+) -> Dataset:
+    """The data set of a named source, or in a folder (`./digits` for one named so).
+
+    A folder holds few-shot lists (see `load_few_shot`), VTAB-1K's lists (`load_vtab`), train/, val/ and test/
+    (`load_splits`), or one folder a class (`load_classes`).
 
     folder: where a named source's files lie, if not where it finds or fetches them. cache: see `default_cache`.
+    reading: how a folder is read.
 
     Raises:
-        DataError: if there is no such source or folder, or its data cannot be had.
+        DataError: if there is no such source or folder, its data cannot be had, or `reading` does not fit it.
     """
+    reading = reading or Reading()
     if data in SOURCES:
-        return SOURCES[data](folder, cache or default_cache())
+        reading.allow(f"{data}, which is no folder")
+        return SOURCES[data].load(folder, cache or default_cache())
     if folder is not None:
         raise DataError(f"a folder beside the data '{data}': only a named source ({', '.join(SOURCES)}) has its own")
-    if Path(data).is_dir():
-        return load_folder(Path(data))
+    root = Path(data)
+    if root.is_dir():
+        load = next((load for fits, load in _READERS if fits(root)), load_classes)
+        return load(root, reading)
     raise DataError(f"no data '{data}': neither a source ({', '.join(SOURCES)}) nor a folder")

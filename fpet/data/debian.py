@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
+from fpet.data.fetch import arriving, downloaded, run
 from fpet.errors import DataError
 
 
 def unpack_package(package: str, destination: Path, check: Callable[[Path], object]) -> None:
     """Downloads a Debian package (apt verifies its signature) and unpacks its files into the folder `destination`.
 
-    The folder appears under its name only when it is complete and `check(folder)` has not raised, so that a killed
-    download leaves nothing that could be taken for the data.
+    The folder appears under its name only when it is complete and `check(folder)` has not raised.
 
     Raises:
         DataError: if there is no apt, the package cannot be had, or the folder cannot be written.
     """
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{destination.name}-", dir=destination.parent) as temporary:
-            folder = Path(temporary)
-            _run(["apt-get", "download", package], folder)
-            _run(["dpkg-deb", "-x", next(folder.glob("*.deb")).name, "files"], folder)
-            check(folder / "files")
-            (folder / "files").rename(destination)
-    except OSError as error:
-        if not destination.is_dir():  # it is one if another process was faster
-            raise DataError(f"cannot unpack the Debian package {package} into {destination}: {error}") from error
+    with arriving(destination) as folder:
+        run(["apt-get", "download", package], folder)
+        run(["dpkg-deb", "-x", downloaded(folder, ".deb").name, "files"], folder)
+        check(folder / "files")
 
 
-def _run(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        reason = lines[-1] if lines else f"exit code {done.returncode}"
-        raise DataError(f"'{' '.join(command)}' failed: {reason}")
+def package_folder(package: str, inside: str, folder: Path | None, cache: Path) -> Path:
+    """The folder `inside` of a Debian package, such as "usr/share/icons/gnome".
+
+    folder: what the package is unpacked in, `/` where it is installed; None reads `cache`, fetching it if needed.
+
+    Raises:
+        DataError: if the package cannot be had or has no such folder.
+    """
+    root = folder or cache / package
+    if folder is None and not root.is_dir():
+        try:
+            unpack_package(package, root, lambda files: _require(files / inside, package))
+        except DataError as error:
+            raise DataError(
+                f"the Debian package {package} is not here and cannot be fetched ({error}): run 'apt-get update', or "
+                "unpack it and name the folder (/ if it is installed)"
+            ) from error
+    return _require(root / inside, package)
+
+
+def _require(folder: Path, package: str) -> Path:
+    if not folder.is_dir():
+        raise DataError(f"there is no {folder}, which the Debian package {package} should have")
+    return folder

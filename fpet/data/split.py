@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -37,6 +37,19 @@ class GreyImages:
 
     def __getitem__(self, index: int, /) -> Tensor:
         return self.pixels[index].expand(3, -1, -1)
+
+
+@dataclass(frozen=True)
+class ColourImages:
+    """Colour pictures of one size; pixels: uint8 [N, 3, h, w], red, green and blue."""
+
+    pixels: Tensor
+
+    def __len__(self) -> int:
+        return self.pixels.shape[0]
+
+    def __getitem__(self, index: int, /) -> Tensor:
+        return self.pixels[index]
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,8 @@ class Dataset:
     """A classification problem.
 
     labels: the class names. sha256: 64 hexadecimal digits that identify the source's files. train fits the weights,
-    val chooses the epoch, test is looked at once; the three share no image.
+    val chooses the epoch, test is looked at once; the three share no image. choices: what chose the splits beside the
+    files, by name, such as a seed. skipped: pictures that were left out and why, in words.
     """
 
     name: str
@@ -93,3 +107,5 @@ class Dataset:
     train: Split
     val: Split
     test: Split
+    choices: Mapping[str, int] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()

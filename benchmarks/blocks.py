@@ -1,0 +1,88 @@
+"""Accuracy against the block at which tokens merge (the paper's figure 3), as Markdown and as a curve.
+
+fpet sweep benchmarks/plans/blocks.toml --output blocks.csv
+python -m benchmarks.blocks blocks.csv --plot blocks.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.markdown import table
+from benchmarks.summary import Results, Spread, conditions
+from fpet.results import Row, read_rows
+
+_HEAD = """## Accuracy against the merging block
+
+Per cent of the test images, mean over {tasks}, trained with the reduction at one block, counted from 0.
+"""
+_PER_CENT = 100
+NONE = "none"
+
+Curves = Mapping[str, Mapping[int, Spread]]
+
+
+def curves(results: Results) -> tuple[Curves, Spread | None]:
+    """Mean accuracy by reduction and block, and that of no reduction, if they are there on all tasks."""
+    found: dict[str, dict[int, Spread]] = {}
+    baseline = None
+    for method in results.methods:
+        row, mean = results.of(method)[0], results.over_tasks(method, lambda row: row.test_accuracy)
+        arguments = json.loads(row.reducer_arguments)
+        block = arguments.pop("block", None)
+        if mean is None:
+            continue
+        if row.reducer == NONE:
+            baseline = mean
+        elif isinstance(block, int):
+            others = ", ".join(f"{name} = {json.dumps(value)}" for name, value in arguments.items())
+            found.setdefault(f"{row.reducer} ({others})" if others else row.reducer, {})[block] = mean
+    return found, baseline
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A row a reduction, a column a block."""
+    results = Results(rows)
+    by_block, baseline = curves(results)
+    blocks = sorted({block for curve in by_block.values() for block in curve})
+    lines = [
+        (name, *(curve[block].text(_PER_CENT) if block in curve else "" for block in blocks))
+        for name, curve in by_block.items()
+    ]
+    if baseline is not None:
+        lines.append((NONE, *(baseline.text(_PER_CENT) for _ in blocks)))
+    head = _HEAD.format(tasks=", ".join(results.data))
+    return "\n".join([head, table(("reduction", *map(str, blocks)), lines), "## Conditions\n", *conditions(rows)])
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Draws the curves, with the deviation over seeds as bars; the format goes by the file's name."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  # optional
+
+    by_block, baseline = curves(Results(rows))
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, curve in by_block.items():
+        blocks = sorted(curve)
+        means = [_PER_CENT * curve[block].mean for block in blocks]
+        bars = [_PER_CENT * (curve[block].deviation or 0) for block in blocks]
+        axes.errorbar(blocks, means, yerr=bars, marker="o", capsize=2, label=name)
+    if baseline is not None:
+        axes.axhline(_PER_CENT * baseline.mean, color="grey", linestyle="--", label=NONE)
+    axes.set(xlabel="merging block", ylabel="test accuracy, per cent")
+    axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path, nargs="+", metavar="CSV", help="what `fpet sweep` wrote")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw the curves; needs matplotlib")
+    options = parser.parse_args()
+    read = [row for path in options.table for row in read_rows(path)]
+    print(markdown(read))
+    if options.plot:
+        plot(read, options.plot)

@@ -1,0 +1,43 @@
+"""The log of a training run for TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fpet.errors import TaskError, UnsupportedError
+
+Write = Callable[[Mapping[str, float | None]], None]
+
+
+@contextmanager
+def board(folder: Path, epoch: int) -> Iterator[Write]:
+    """What writes a row of the log as TensorBoard's scalars, for a run that has `epoch` epochs behind it.
+
+    Rows of later epochs that a killed run left in the folder are hidden from TensorBoard.
+
+    Raises:
+        UnsupportedError: if the package tensorboard is not installed.
+        TaskError: if the folder cannot be written.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  # optional
+    except ImportError as error:
+        raise UnsupportedError("a TensorBoard log needs the package tensorboard; pip installs it") from error
+    try:
+        writer = SummaryWriter(folder, purge_step=epoch + 1)
+    except OSError as error:
+        raise TaskError(f"{folder}: cannot be written: {error.strerror}") from error
+
+    def write(row: Mapping[str, float | None]) -> None:
+        step = row["epoch"]
+        for name, value in row.items():
+            if name != "epoch" and value is not None:
+                writer.add_scalar(name, value, step)
+        writer.flush()  # what is only in memory dies with the process
+
+    try:
+        yield write
+    finally:
+        writer.close()

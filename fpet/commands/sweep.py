@@ -1,0 +1,81 @@
+"""`fpet sweep`: a table of methods x data x seeds."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fpet.backbone import Backbone
+from fpet.commands import options
+from fpet.commands.table import table
+from fpet.parallel import refuse_group
+from fpet.plan import Plan, load_plan
+from fpet.results import Row, read_rows
+from fpet.sweep import jobs, sweep
+
+_DESCRIPTION = """Trains and tests every method of a plan on every data set with every seed, and writes one CSV row a
+run. Rows that are there are not repeated, a killed run goes on, and a run that fails leaves a row with its error and is
+tried again next time. The plan is a TOML file; the exit code is 1 if a run failed."""
+_COLUMNS = ("data", "method", "seed", "adapter", "reducer", "epochs", "state")
+_FAILED = 1
+
+
+def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `sweep`."""
+    parser = subparsers.add_parser("sweep", help="train a table of methods, data and seeds", description=_DESCRIPTION)
+    parser.set_defaults(run=run)
+    parser.add_argument("plan", type=Path, metavar="PLAN", help="TOML file: data, seeds, [recipe] and [[method]]")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="CSV file that the rows are added to"
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="folder to keep the task files in (default: none)")
+    parser.add_argument("--list", action="store_true", help="print the runs and whether they are done, and stop")
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="folder to keep fetched data in (default: ~/.cache/fpet)"
+    )
+    options.add_backbone(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Lists, or trains, tests and writes."""
+    refuse_group("a sweep")
+    plan, backbone = load_plan(arguments.plan), options.backbone(arguments)
+    if arguments.list:
+        print(_listed(plan, backbone, arguments))
+        return 0
+    cells = len(plan.data) * len(plan.methods) * len(plan.seeds)
+    print(f"{arguments.output}: {cells} runs", flush=True)
+    done = failed = 0
+    for row in sweep(plan, backbone, arguments.output, arguments.keep, arguments.cache):
+        print(_line(row), flush=True)
+        done, failed = done + (not row.error), failed + bool(row.error)
+    print(f"{arguments.output}: {done} done, {failed} failed, {cells - done - failed} were there")
+    return _FAILED if failed else 0
+
+
+def _listed(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> str:
+    done = {row.run for row in read_rows(arguments.output) if not row.error}
+    rows: list[dict[str, Any]] = [
+        {
+            "data": job.data,
+            "method": job.method.name,
+            "seed": job.method.recipe.seed,
+            "adapter": job.method.adapter.kind,
+            "reducer": job.method.reducer.kind,
+            "epochs": job.method.recipe.epochs,
+            "state": "done" if job.key in done else "to do",
+        }
+        for job in jobs(plan, backbone, arguments.cache)
+    ]
+    return table(rows, _COLUMNS)
+
+
+def _line(row: Row) -> str:
+    name = f"{row.data}, {row.method}, seed {row.seed}:"
+    if row.error:
+        return f"{name} failed: {row.error}"
+    return (
+        f"{name} test accuracy {row.test_accuracy:.4f} ({row.test_accuracy_unreduced:.4f} without token reduction), "
+        f"{row.training_seconds:.0f} s"
+    )

@@ -1,0 +1,51 @@
+"""Fetching data with the machine's package managers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fpet.errors import DataError
+
+
+@contextmanager
+def arriving(destination: Path) -> Iterator[Path]:
+    """Yields an empty folder, whose sub-folder `files` becomes `destination` unless the block raises.
+
+    So the folder appears under its name only when it is complete, and a killed download leaves nothing that could be
+    taken for the data.
+
+    Raises:
+        DataError: if the folder cannot be written.
+    """
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{destination.name}-", dir=destination.parent) as temporary:
+            yield Path(temporary)
+            (Path(temporary) / "files").rename(destination)
+    except OSError as error:
+        if not destination.is_dir():  # it is one if another process was faster
+            raise DataError(f"cannot unpack into {destination}: {error}") from error
+
+
+def run(command: Sequence[str], folder: Path) -> None:
+    """Runs a command in a folder; raises DataError with the last line that it printed if it fails."""
+    line = f"'{' '.join(command)}'"
+    if shutil.which(command[0]) is None:
+        raise DataError(f"cannot run {line}: there is no {command[0]} on this machine")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        printed = (done.stderr or done.stdout).strip().splitlines()
+        raise DataError(f"{line} failed: {printed[-1] if printed else f'exit code {done.returncode}'}")
+
+
+def downloaded(folder: Path, suffix: str) -> Path:
+    """The one file with that suffix that a download left in a folder; raises DataError if it left none."""
+    path = next(folder.glob(f"*{suffix}"), None)
+    if path is None:
+        raise DataError(f"the download left no {suffix} file")
+    return path

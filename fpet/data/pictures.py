@@ -1,0 +1,144 @@
+"""Picture files: decoded on access, checked before anything is trained on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from tqdm import tqdm
+
+from fpet.data.digest import sha256_of_files
+from fpet.data.split import Dataset, Split
+from fpet.errors import DataError, ImageError
+from fpet.images import to_rgb
+
+SPLITS = ("train", "val", "test")
+
+_NAMED = 10  # broken pictures that one message names
+_BROKEN = (ImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture file and its class; target: index into the labels; listed: the line of the list that names it."""
+
+    path: Path
+    target: int
+    listed: str = ""
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Picture files, decoded on access as the service decodes them."""
+
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int, /) -> Tensor:
+        path = self.paths[index]
+        try:
+            with Image.open(path) as image:
+                return to_rgb(image)
+        except _BROKEN as error:
+            raise DataError(f"cannot read the image {path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a look at every file found; digests: SHA-256 of those that decode; broken: the others and why, in words."""
+
+    digests: Mapping[Path, str]
+    broken: tuple[str, ...]
+
+    def left(self, pictures: Iterable[Picture]) -> list[Picture]:
+        """Those that decode."""
+        return [picture for picture in pictures if picture.path in self.digests]
+
+
+def check_pictures(root: Path, pictures: Iterable[Picture], *, skip_broken: bool) -> Checked:
+    """Reads and decodes every picture once, so that none fails after hours of training.
+
+    Raises:
+        DataError: if pictures are missing or do not decode, naming the first ten, unless skip_broken.
+    """
+    digests: dict[Path, str] = {}
+    broken: dict[Path, str] = {}
+    files = {picture.path: picture for picture in pictures}  # a list may name a picture twice
+    with ThreadPoolExecutor() as threads:  # decoding holds no lock of Python's
+        looks = tqdm(threads.map(_look, files), "checking pictures", len(files), leave=False, disable=None)
+        for path, (digest, fault) in zip(files, looks, strict=True):
+            if fault:
+                listed = f" ({files[path].listed})" if files[path].listed else ""
+                broken[path] = f"{path.relative_to(root)}{listed}: {fault}"
+            else:
+                digests[path] = digest
+    if broken and not skip_broken:
+        named = "; ".join(list(broken.values())[:_NAMED])
+        more = f"; and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+        raise DataError(
+            f"{root}: {len(broken)} of {len(files)} pictures cannot be read (--skip-broken leaves them out): "
+            f"{named}{more}"
+        )
+    return Checked(digests, tuple(broken.values()))
+
+
+def refuse_gaps(root: Path, labels: Sequence[str], training: Iterable[Picture]) -> None:
+    """Raises DataError if there is a class without a training picture."""
+    missing = set(range(len(labels))) - {picture.target for picture in training}
+    if missing:
+        names = ", ".join(labels[target] for target in sorted(missing)[:_NAMED])
+        raise DataError(f"{root}: {len(missing)} of {len(labels)} classes have no training image: {names}")
+
+
+def to_dataset(
+    root: Path,
+    labels: tuple[str, ...],
+    splits: Mapping[str, Sequence[Picture]],
+    checked: Checked,
+    choices: Mapping[str, int],
+) -> Dataset:
+    """The data set of those pictures of SPLITS that decode; choices: what chose the splits, beside the files.
+
+    Its SHA-256 is `sha256_of_files` of all digests, by path below `root`.
+
+    Raises:
+        DataError: if a split is empty.
+    """
+    left = {name: checked.left(splits[name]) for name in SPLITS}
+    for name, pictures in left.items():
+        if not pictures:
+            raise DataError(f"{root}: no {name} images")
+    digests = {path.relative_to(root).as_posix(): digest for path, digest in checked.digests.items()}
+    train, val, test = (_split(left[name]) for name in SPLITS)
+    sha256 = sha256_of_files(digests)
+    return Dataset(root.resolve().name, labels, sha256, train, val, test, choices, checked.broken)
+
+
+def _split(pictures: Sequence[Picture]) -> Split:
+    paths = tuple(picture.path for picture in pictures)
+    return Split(ImageFiles(paths), torch.tensor([picture.target for picture in pictures]))
+
+
+def _look(path: Path) -> tuple[str, str]:
+    """SHA-256 of a picture's file and what is wrong with it, or the empty string."""
+    if not path.exists():
+        return "", "there is no such file"
+    try:
+        data = path.read_bytes()
+        with Image.open(BytesIO(data)) as image:
+            image.draft(None, (1, 1))  # reads all of a JPEG, but makes an eighth of its pixels a side
+            to_rgb(image)
+    except UnidentifiedImageError:
+        return "", "this is no image"
+    except _BROKEN as error:
+        return "", str(error)
+    return hashlib.sha256(data).hexdigest(), ""

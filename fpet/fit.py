@@ -1,0 +1,107 @@
+"""A task from its header to its tested model, with the adapter's scale chosen on validation images if asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fpet.adapters import ADAPTERS
+from fpet.backbone import Backbone
+from fpet.data import Dataset
+from fpet.errors import UnsupportedError
+from fpet.evaluate import Evaluation, evaluate
+from fpet.header import Method, TaskHeader
+from fpet.parallel import ALONE, Group
+from fpet.provenance import provenance
+from fpet.recipe import Recipe
+from fpet.run import Trained
+from fpet.train import train
+
+_SCALE = "scale"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model that was chosen on validation images alone.
+
+    header: its task, with the scale that was chosen; tried: of each scale the epoch, and accuracy and loss on the
+    validation images, empty if there was nothing to choose from; checkpoints: of all trainings, still on the disk.
+    """
+
+    header: TaskHeader
+    trained: Trained
+    tried: list[dict[str, Any]]
+    checkpoints: list[Path]
+
+
+def fit(
+    header: TaskHeader,
+    backbone: Backbone,
+    dataset: Dataset,
+    recipe: Recipe,
+    checkpoint: Path,
+    *,
+    scales: Sequence[float] = (),
+    tensorboard: Path | None = None,
+    group: Group = ALONE,
+) -> Fitted:
+    """Trains the task, or with `scales` one task for each and keeps the best on the validation images.
+
+    Each training has a checkpoint, `checkpoint` or that name with its scale, and a folder of that name in
+    `tensorboard`. Called again after it was killed it goes on, and trainings that were finished are not repeated.
+
+    Raises:
+        UnsupportedError: if the adapter has no scale to search for, or one is given already.
+        DataError, TaskError, UnsupportedError: as `train`.
+    """
+    candidates = _candidates(header, scales, checkpoint)
+    fits: list[tuple[TaskHeader, Trained]] = []
+    for candidate, path in candidates:
+        log = tensorboard and tensorboard / path.stem
+        trained = train(candidate, backbone, dataset, recipe, path, tensorboard=log, group=group)
+        fits.append((candidate, trained))
+    best, trained = max(fits, key=lambda pair: (pair[1].accuracy, -pair[1].loss))
+    tried = [
+        {_SCALE: task.adapter.arguments[_SCALE], "epoch": one.epoch, "accuracy": one.accuracy, "loss": one.loss}
+        for task, one in fits
+        if scales
+    ]
+    return Fitted(best, trained, tried, [path for _, path in candidates])
+
+
+def finish(fitted: Fitted, dataset: Dataset, recipe: Recipe) -> tuple[TaskHeader, Evaluation]:
+    """Looks at the test images, once and after all choices; returns the header with its provenance, and the result.
+
+    Raises:
+        DataError: if a picture cannot be read.
+    """
+    tested = evaluate(fitted.trained.model, dataset.test, fitted.header.preprocessing)
+    origin = provenance(dataset, recipe, fitted.trained, tested)
+    if fitted.tried:
+        origin["scale_search"] = fitted.tried
+    return dataclasses.replace(fitted.header, provenance=origin), tested
+
+
+def _candidates(header: TaskHeader, scales: Sequence[float], checkpoint: Path) -> list[tuple[TaskHeader, Path]]:
+    if not scales:
+        return [(header, checkpoint)]
+    kind, arguments = header.adapter.kind, header.adapter.arguments
+    if kind in ADAPTERS and _SCALE not in inspect.signature(ADAPTERS[kind]).parameters:
+        raise UnsupportedError(f"{kind} has no argument {_SCALE!r} to search for")
+    if _SCALE in arguments:
+        raise UnsupportedError(f"{kind}: {_SCALE} = {arguments[_SCALE]} is given, so there is none to search for")
+    for scale in scales:
+        if not (math.isfinite(scale) and scale > 0):
+            raise UnsupportedError(f"{kind}: {_SCALE} = {scale} should be above 0")
+    return [
+        (
+            dataclasses.replace(header, adapter=Method(kind, {**arguments, _SCALE: scale})),
+            checkpoint.with_name(f"{checkpoint.stem}.{_SCALE}-{scale}{checkpoint.suffix}"),
+        )
+        for scale in dict.fromkeys(scales)
+    ]

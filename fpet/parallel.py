@@ -1,0 +1,73 @@
+"""Several processes that train one model, as torchrun starts them: each takes its part of every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+
+from fpet.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of one training run; by default a process alone. rank: this one, counted from 0; size: of all."""
+
+    rank: int = 0
+    size: int = 1
+
+    def share(self, batch: Tensor) -> Tensor:
+        """This process's part of a batch, [B, ...] -> [B / size, ...]; B is a multiple of size."""
+        return batch[self.rank :: self.size]
+
+    def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replaces tensors of one dtype by their means over the processes, in one exchange."""
+        if self.size == 1:
+            return
+        own = list(tensors)
+        flat = torch.cat([tensor.flatten() for tensor in own])
+        distributed.all_reduce(flat)
+        flat /= self.size
+        for tensor, mean in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+    def wait(self) -> None:
+        """Returns when every process has come here."""
+        if self.size > 1:
+            distributed.barrier()
+
+
+ALONE = Group()
+
+
+def local_device(device: str) -> str:
+    """The device of this process: `cuda` is the GPU of its own that torchrun numbered, all else as it is."""
+    if device == "cuda" and distributed.is_torchelastic_launched():
+        return f"cuda:{distributed.get_node_local_rank()}"
+    return device
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Group]:
+    """The group that torchrun started this process in, left at the end of the block; alone without torchrun.
+
+    After an error the group is not left: that would wait for processes that wait for this one. torchrun ends them.
+    """
+    if not distributed.is_torchelastic_launched():
+        yield ALONE
+        return
+    if device.type == "cuda":
+        distributed.init_process_group("nccl", device_id=device)
+    else:
+        distributed.init_process_group("gloo")
+    yield Group(distributed.get_rank(), distributed.get_world_size())
+    distributed.destroy_process_group()
+
+
+def refuse_group(what: str) -> None:
+    """Raises UnsupportedError if torchrun started this process: `what` is for one alone."""
+    if distributed.is_torchelastic_launched():
+        raise UnsupportedError(f"{what} runs in one process, not under torchrun")

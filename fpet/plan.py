@@ -1,0 +1,123 @@
+"""A plan of training runs, methods x data x seeds, as a TOML file says it."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fpet.errors import UnsupportedError
+from fpet.files import read_bytes
+from fpet.header import Method
+from fpet.recipe import Recipe
+from fpet.registry import build
+
+_PLAN = ("data", "seeds", "recipe", "method")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """The plain values of a `[[method]]`; its tables are adapter_arguments, reducer_arguments and recipe."""
+
+    name: str
+    adapter: str = "adaptformer"
+    reducer: str = "bdm"
+    head_bits: int = 32
+    search_scale: list[float] = dataclasses.field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PlannedMethod:
+    """A row of the table. recipe: but for its seed; scales: to choose from on validation images, if there are any."""
+
+    name: str
+    adapter: Method
+    reducer: Method
+    head_bits: int
+    scales: tuple[float, ...]
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be trained: every method on every data set with every seed."""
+
+    data: tuple[str, ...]
+    seeds: tuple[int, ...]
+    methods: tuple[PlannedMethod, ...]
+
+
+def load_plan(path: Path) -> Plan:
+    """Reads a plan strictly.
+
+    `data` and `seeds` are lists; `[recipe]` holds numbers of `Recipe` for all; each `[[method]]` has a name and may
+    have adapter, adapter_arguments, reducer, reducer_arguments, head_bits, search_scale and a recipe of its own on top.
+
+    Raises:
+        UnsupportedError: naming the file and what is missing, unknown, of the wrong type, empty or there twice.
+    """
+    data = read_bytes(path, UnsupportedError)
+    try:
+        return _plan(tomllib.loads(data.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UnsupportedError(f"{path}: not a TOML file: {error}") from error
+    except (ValueError, UnsupportedError) as error:
+        raise UnsupportedError(f"{path}: {error}") from error
+
+
+def _plan(table: Mapping[str, Any]) -> Plan:
+    for name in table:
+        if name not in _PLAN:
+            raise ValueError(f"unknown {name!r}; a plan has {', '.join(_PLAN)}")
+    recipe = _table(table, "recipe")
+    methods = tuple(_method(entry, recipe) for entry in _list(table, "method", dict))
+    _distinct("method", [method.name for method in methods])
+    return Plan(_distinct("data", _list(table, "data", str)), _distinct("seeds", _list(table, "seeds", int)), methods)
+
+
+def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMethod:
+    tables = {name: _table(entry, name) for name in ("adapter_arguments", "reducer_arguments", "recipe")}
+    plain = {name: value for name, value in entry.items() if name not in tables}
+    values = build({"method": Entry}, "method", arguments=plain)
+    arguments = {**shared, **tables["recipe"]}
+    if "seed" in arguments:
+        raise ValueError("a recipe has no seed here: the plan's seeds are for all")
+    try:
+        recipe = build({"recipe": Recipe}, "recipe", arguments=arguments)
+    except ValueError as error:
+        raise ValueError(f"{values.name}: {error}") from error
+    return PlannedMethod(
+        name=values.name,
+        adapter=Method(values.adapter, tables["adapter_arguments"]),
+        reducer=Method(values.reducer, tables["reducer_arguments"]),
+        head_bits=values.head_bits,
+        scales=tuple(map(float, values.search_scale)),
+        recipe=recipe,
+    )
+
+
+def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = table.get(name, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} = {value!r} is not a table")
+    return value
+
+
+def _list(table: Mapping[str, Any], name: str, kind: type) -> list[Any]:
+    value = table.get(name, [])
+    # A truth value is an integer to Python, not to TOML.
+    if not isinstance(value, list) or any(type(item) is not kind for item in value):
+        raise ValueError(f"{name} = {value!r} is not a list of type {kind.__name__}")
+    if not value:
+        raise ValueError(f"{name} is empty")
+    return value
+
+
+def _distinct(name: str, values: list[Any]) -> tuple[Any, ...]:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{name} has {value!r} twice")
+    return tuple(values)

@@ -1,0 +1,208 @@
+"""One training run, epoch by epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fpet.backbone import Backbone
+from fpet.checkpoint import Best, Checkpoint
+from fpet.data import Dataset, ResizedSplit
+from fpet.errors import DataError, TaskError, UnsupportedError
+from fpet.header import TaskHeader
+from fpet.memory import saved_bytes
+from fpet.parallel import ALONE, Group
+from fpet.recipe import PRECISIONS, Recipe
+from fpet.task import new_model
+from fpet.vit import AdaptedViT
+
+_SEEDS_APART = 1_000_003  # the seeds of two runs' epochs do not meet
+_RANKS_APART = 1_000_003**2  # nor those of two processes of a run
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A fitted model in evaluation mode, with the weights of the epoch that did best on the validation images.
+
+    epoch: counted from 1; accuracy: on the validation images, 0 to 1; loss: their mean cross-entropy, in nats.
+    seconds: of each epoch, with its validation. memory: in bytes; on a GPU the most that was allocated, else what
+    autograd keeps for the backward pass of one step.
+    """
+
+    model: AdaptedViT
+    epoch: int
+    accuracy: float
+    loss: float
+    seconds: tuple[float, ...]
+    memory: int
+
+
+class Run:
+    """Model, optimiser, data on the device, and how far the run has come.
+
+    In a group of processes each has its share of a batch, and its own dropout and stochastic depth.
+    """
+
+    def __init__(
+        self, header: TaskHeader, backbone: Backbone, dataset: Dataset, recipe: Recipe, group: Group = ALONE
+    ) -> None:
+        self.recipe, self.group = recipe, group
+        self.preprocessing = header.preprocessing
+        self.steps = len(dataset.train) // recipe.batch_size
+        if self.steps == 0:
+            raise DataError(f"{dataset.name} has {len(dataset.train)} training images, fewer than one batch")
+        if recipe.batch_size % group.size:
+            raise UnsupportedError(f"a batch of {recipe.batch_size} cannot be shared among {group.size} processes")
+        self.device = next(backbone.vit.parameters()).device
+        self.autocast, self.scaler = _mixed_precision(self.device, recipe.precision)
+        torch.manual_seed(recipe.seed)
+        self.model = new_model(header, backbone, drop_path=recipe.drop_path)
+        self.tuned = self.model.trainable().to(self.device)
+        self.optimizer = torch.optim.AdamW(
+            self.tuned.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True
+        )
+        data, val = dataset.train.resized(header.preprocessing), dataset.val.resized(header.preprocessing)
+        self.identity = _identity(header, recipe, data, val)
+        self.data, self.val = data.to(self.device), val.to(self.device)
+        self.epoch = self.memory = 0
+        self.best: Best | None = None
+        self.log: list[dict[str, float | None]] = []
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Goes back to where a run of the same identity stood."""
+        self.tuned.load_state_dict(checkpoint.weights)
+        self.optimizer.load_state_dict(checkpoint.optimizer)
+        self.scaler.load_state_dict(checkpoint.scaler)
+        self.epoch, self.best, self.log = checkpoint.epoch, checkpoint.best, checkpoint.log
+        self.memory = checkpoint.memory
+
+    def state(self) -> Checkpoint:
+        """Where the run stands."""
+        return Checkpoint(
+            run=self.identity,
+            epoch=self.epoch,
+            weights=self.tuned.state_dict(),
+            optimizer=self.optimizer.state_dict(),
+            best=self.best,
+            log=self.log,
+            scaler=self.scaler.state_dict(),
+            memory=self.memory,
+        )
+
+    def result(self) -> Trained:
+        """The model with the best weights."""
+        assert self.best is not None  # the last epoch is always validated
+        best, memory = self.best, self.step_memory()
+        seconds = tuple(row["seconds"] or 0.0 for row in self.log)
+        self.tuned.load_state_dict(best.weights)
+        return Trained(self.model.eval(), best.epoch, best.accuracy, best.loss, seconds, memory)
+
+    def advance(self, on_step: Callable[[], object]) -> None:
+        """Trains for one epoch, calling `on_step` after each step, validates if it is time to, and logs both."""
+        start = time.monotonic()
+        lr = self.recipe.learning_rate(self.epoch)
+        loss = self._train_epoch(lr, on_step)
+        if not math.isfinite(loss):
+            raise TaskError(f"training diverged: the loss of epoch {self.epoch + 1} is {loss}")
+        accuracy = val_loss = None
+        if self.recipe.validates_after(self.epoch):
+            accuracy, val_loss = self._validate()
+            # Few validation images make equal accuracies common: the loss decides between them.
+            if self.best is None or (accuracy, -val_loss) > (self.best.accuracy, -self.best.loss):
+                weights = {name: value.clone() for name, value in self.tuned.state_dict().items()}
+                self.best = Best(self.epoch + 1, accuracy, val_loss, weights)
+        self.epoch += 1
+        if self.device.type == "cuda":
+            self.memory = max(self.memory, torch.cuda.max_memory_allocated(self.device))
+        seconds = round(time.monotonic() - start, 3)
+        columns = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")
+        self.log.append(dict(zip(columns, (self.epoch, lr, loss, accuracy, val_loss, seconds), strict=True)))
+
+    def step_memory(self) -> int:
+        """Bytes: on a GPU the most allocated in an epoch so far, else what autograd keeps for one step's backward."""
+        if self.device.type == "cuda":
+            return self.memory
+        size = self.recipe.batch_size // self.group.size
+        images, targets = self.data.images[:size], self.data.targets[:size]
+        self.model.train()
+        return saved_bytes(lambda: self._loss(images, targets)[0], [*self.model.parameters(), *self.model.buffers()])
+
+    def summary(self) -> dict[str, str]:
+        """Epoch, loss and best validation accuracy so far, to be shown."""
+        best = "none" if self.best is None else f"{self.best.accuracy:.4f} (epoch {self.best.epoch})"
+        return {"epoch": str(self.epoch), "loss": f"{self.log[-1]['loss']:.4f}", "best validation": best}
+
+    def _train_epoch(self, lr: float, on_step: Callable[[], object]) -> float:
+        """One pass over the training images in a random order; returns the mean loss, with the reducer's penalty."""
+        seed, size = self.recipe.seed + _SEEDS_APART * (self.epoch + 1), self.recipe.batch_size
+        torch.manual_seed(seed)
+        order = torch.randperm(len(self.data))[: self.steps * size].to(self.device)
+        if self.group.rank:
+            torch.manual_seed(seed + _RANKS_APART * self.group.rank)
+        self.optimizer.param_groups[0]["lr"] = lr
+        self.model.train()
+        total = torch.zeros((), device=self.device)  # read once an epoch: a GPU need not wait for each step
+        for batch in order.split(size):
+            total += self._step(self.group.share(batch))
+            on_step()
+        self.group.average([total])
+        return total.item() / self.steps
+
+    def _step(self, batch: Tensor) -> Tensor:
+        """One step of the optimiser on the images of these indices, int64 [B]; returns their loss, []."""
+        loss, _, penalty = self._loss(self.data.images[batch], self.data.targets[batch])
+        loss = loss + penalty
+        self.optimizer.zero_grad()
+        self.scaler.scale(loss).backward()
+        self.group.average(value.grad for value in self.tuned.parameters() if value.grad is not None)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
+
+    @torch.inference_mode()
+    def _validate(self) -> tuple[float, float]:
+        """Accuracy and mean loss on the validation images."""
+        self.model.eval()
+        right, total, size = 0, 0.0, self.recipe.batch_size
+        for images, targets in zip(self.val.images.split(size), self.val.targets.split(size), strict=True):
+            loss, logits, _ = self._loss(images, targets)
+            right += int((logits.argmax(dim=1) == targets).sum())
+            total += loss.item() * targets.shape[0]
+        return right / len(self.val), total / len(self.val)
+
+    def _loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+        """Mean cross-entropy [], logits [B, K] and the reducer's penalty [] of uint8 images [B, 3, H, W]."""
+        dtype = next(self.model.vit.parameters()).dtype
+        with self.autocast:
+            tokens, sizes = self.model.encode(self.preprocessing.normalize(images, dtype))
+            logits = self.model.head(self.model.pool(tokens)).float()
+        return F.cross_entropy(logits, targets), logits, self.model.reducer.penalty(sizes)
+
+
+def _mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocast, torch.amp.GradScaler]:
+    """Autocast, and what scales the loss: by 1 unless gradients would vanish in float16."""
+    if precision == "float16" and device.type != "cuda":
+        raise UnsupportedError(f"float16 is for training on a GPU; on {device.type} there is bfloat16")
+    dtype = PRECISIONS[precision]
+    autocast = torch.autocast(device.type, dtype, enabled=dtype is not None)
+    return autocast, torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
+
+
+def _identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: ResizedSplit) -> str:
+    """What determines a run's result, as JSON."""
+    digest = hashlib.sha256()
+    for tensor in (data.images, data.targets, val.images, val.targets):
+        digest.update(tensor.numpy().tobytes())
+    described = dataclasses.asdict(dataclasses.replace(header, provenance={}))
+    return json.dumps({"task": described, "recipe": dataclasses.asdict(recipe), "pixels": digest.hexdigest()})

@@ -1,0 +1,178 @@
+"""Trains and tests a plan of runs, one row of a table each."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import shutil
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fpet.adapters import ADAPTERS
+from fpet.backbone import Backbone
+from fpet.data import Dataset, load_dataset
+from fpet.errors import DataError, FpetError, UnsupportedError
+from fpet.evaluate import Evaluation
+from fpet.fit import Fitted, finish, fit
+from fpet.flops import macs
+from fpet.plan import Plan, PlannedMethod
+from fpet.results import Row, add_row, read_rows
+from fpet.run import Trained
+from fpet.task import save_task
+from fpet.untrained import half_way, new_header
+
+_GIGA = 1e9
+_KEY = 12  # hexadecimal digits that identify a run
+_NAME = 50  # characters of a task's name, before its key
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a plan.
+
+    dataset: what `data` names, or why it cannot be had; method: with the run's seed; key: identifies all of it.
+    """
+
+    data: str
+    dataset: Dataset | DataError
+    method: PlannedMethod
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The name of its task."""
+        words = f"{Path(self.data).name}-{self.method.name}-{self.method.recipe.seed}".lower()
+        return f"{re.sub('[^a-z0-9._-]+', '-', words).strip('.-_')[:_NAME]}-{self.key}"
+
+
+def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
+    """The runs of a plan, data set by data set, so that one is in memory at a time.
+
+    cache: folder that fetched data is kept in, if not the usual one.
+    """
+    reference = {"fingerprint": backbone.fingerprint, "arguments": backbone.arguments}
+    for data in plan.data:
+        try:
+            dataset: Dataset | DataError = load_dataset(data, None, cache)
+        except DataError as error:
+            dataset = error
+        source = {"data": data, "sha256": None if isinstance(dataset, DataError) else dataset.sha256}
+        for planned in plan.methods:
+            for seed in plan.seeds:
+                recipe = dataclasses.replace(planned.recipe, seed=seed)
+                reducer = half_way(planned.reducer, backbone.geometry.depth)
+                method = dataclasses.replace(planned, reducer=reducer, recipe=recipe)
+                described = {"source": source, "backbone": reference, "method": dataclasses.asdict(method)}
+                key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:_KEY]
+                yield Job(data, dataset, method, key)
+
+
+def sweep(plan: Plan, backbone: Backbone, output: Path, keep: Path | None, cache: Path | None) -> Iterator[Row]:
+    """Does the runs whose rows are not in `output` yet, or say there that they failed, and adds and yields each's row.
+
+    A run that was killed goes on from its checkpoint, in a folder beside `output`, when this is called again. A run
+    that fails is a row with its error. keep: folder for the task files, which are else deleted.
+
+    Raises:
+        TaskError: if `output` is no sweep's table, or a file cannot be written.
+    """
+    done = {row.run for row in read_rows(output) if not row.error}
+    work = output.with_suffix(".runs")
+    for job in jobs(plan, backbone, cache):
+        if job.key not in done:
+            row = _row(job, backbone, work / job.key, keep)
+            add_row(output, row)
+            yield row
+            if row.error:
+                continue
+        shutil.rmtree(work / job.key, ignore_errors=True)
+    if work.is_dir() and not any(work.iterdir()):
+        work.rmdir()
+
+
+def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
+    try:
+        if isinstance(job.dataset, DataError):
+            raise job.dataset
+        fitted = _fit(job, job.dataset, backbone, folder)
+        header, tested = finish(fitted, job.dataset, job.method.recipe)
+        path = folder / "task.safetensors" if keep is None else keep / f"{job.name}.safetensors"
+        save_task(path, header, fitted.trained.model)
+    except (FpetError, torch.OutOfMemoryError) as error:
+        return dataclasses.replace(_planned(job, backbone), error=str(error).partition("\n")[0] or type(error).__name__)
+    return dataclasses.replace(
+        _planned(job, backbone),
+        scale=header.adapter.arguments["scale"] if fitted.tried else None,
+        task_bytes=path.stat().st_size,
+        gmacs=_gmacs(job, backbone),
+        train_images=len(job.dataset.train),
+        validation_images=len(job.dataset.val),
+        **_measured(fitted.trained, tested),
+    )
+
+
+def _fit(job: Job, dataset: Dataset, backbone: Backbone, folder: Path) -> Fitted:
+    method = job.method
+    header = new_header(job.name, dataset.labels, backbone, (method.adapter, method.reducer), method.head_bits)
+    return fit(header, backbone, dataset, method.recipe, folder / "task.checkpoint", scales=method.scales)
+
+
+def _planned(job: Job, backbone: Backbone) -> Row:
+    """What is known of a run before it starts."""
+    method, recipe = job.method, job.method.recipe
+    device = next(backbone.vit.parameters()).device
+    return Row(
+        run=job.key,
+        data=job.data,
+        method=method.name,
+        seed=recipe.seed,
+        epochs=recipe.epochs,
+        adapter=method.adapter.kind,
+        adapter_arguments=json.dumps(method.adapter.arguments),
+        reducer=method.reducer.kind,
+        reducer_arguments=json.dumps(method.reducer.arguments),
+        head_bits=method.head_bits,
+        batch_size=recipe.batch_size,
+        lr=recipe.lr,
+        precision=recipe.precision,
+        backbone=f"{backbone.architecture} {backbone.fingerprint[:_KEY]}",
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        threads=torch.get_num_threads(),
+        fpet=version("fpet-serve"),
+        torch=version("torch"),
+    )
+
+
+def _measured(trained: Trained, tested: Evaluation) -> dict[str, Any]:
+    parts = trained.model.adapter, trained.model.reducer
+    device = next(trained.model.vit.parameters()).device
+    return {
+        "validation_accuracy": trained.accuracy,
+        "test_accuracy": tested.accuracy,
+        "test_accuracy_unreduced": tested.accuracy_unreduced,
+        "best_epoch": trained.epoch,
+        "parameters": sum(parameter.numel() for part in parts for parameter in part.parameters()),
+        "tokens_in": tested.tokens_in,
+        "tokens_out": tested.tokens_out,
+        "training_seconds": round(sum(trained.seconds), 3),
+        "epoch_seconds": round(statistics.median(trained.seconds), 4),
+        "memory_bytes": trained.memory,
+        "memory": "allocated" if device.type == "cuda" else "kept",
+        "test_images": tested.images,
+    }
+
+
+def _gmacs(job: Job, backbone: Backbone) -> float | None:
+    adapter, reducer = job.method.adapter, job.method.reducer
+    try:
+        return macs(backbone, adapter, reducer, folded=ADAPTERS[adapter.kind].foldable) / _GIGA
+    except UnsupportedError:  # each image decides
+        return None

@@ -1,0 +1,39 @@
+"""A task before its training: what its header says of backbone, methods and labels."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from fpet.backbone import Backbone
+from fpet.errors import TaskError
+from fpet.header import BackboneRef, HeadSpec, Method, TaskHeader
+from fpet.preprocess import Preprocessing
+from fpet.reducers import REDUCERS
+
+
+def new_header(
+    name: str, labels: tuple[str, ...], backbone: Backbone, methods: tuple[Method, Method], head_bits: int
+) -> TaskHeader:
+    """The header of a task with this adapter and reducer, whose images are prepared as the backbone's were.
+
+    Raises:
+        TaskError: if the name or the labels cannot be a task's.
+    """
+    vit: Any = backbone.vit
+    adapter, reducer = methods
+    # timm's table says how the architecture's images were normalised.
+    table = vit.pretrained_cfg
+    preprocessing = Preprocessing(tuple(vit.patch_embed.img_size), tuple(table["mean"]), tuple(table["std"]))
+    reference = BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint)
+    try:
+        return TaskHeader(name, reference, adapter, reducer, labels, preprocessing, HeadSpec(bits=head_bits))
+    except ValueError as error:
+        raise TaskError(str(error)) from error
+
+
+def half_way(reducer: Method, depth: int) -> Method:
+    """The reducer at the middle one of `depth` blocks, unless it names its block or has none to name."""
+    if reducer.kind in REDUCERS and "block" in inspect.signature(REDUCERS[reducer.kind]).parameters:
+        return Method(reducer.kind, {"block": depth // 2, **reducer.arguments})
+    return reducer

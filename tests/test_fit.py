@@ -1,0 +1,141 @@
+"""What is chosen is chosen on validation images, and test images are looked at once, after that."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_digits, small_header
+from torch import Tensor
+
+from fpet.backbone import Backbone, save_backbone
+from fpet.cli import main
+from fpet.data import Dataset, Images, Split
+from fpet.errors import UnsupportedError
+from fpet.fit import finish, fit
+from fpet.header import Method, TaskHeader
+from fpet.recipe import Recipe
+from fpet.run import Run
+from fpet.task import Task
+from fpet.train import train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RECIPE = Recipe(epochs=3, batch_size=16, lr=1e-2, warmup_epochs=0, validate_every=1)
+SCALES = (0.1, 2.0, 10.0)
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return small_backbone()
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return small_digits()
+
+
+class Watched:
+    """Images that count how often each is read."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+        self.reads: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int, /) -> Tensor:
+        self.reads[index] += 1
+        return self.images[index]
+
+
+def with_scale(header: TaskHeader, scale: float) -> TaskHeader:
+    return dataclasses.replace(header, adapter=Method("adaptformer", {"dim": 4, "scale": scale}))
+
+
+def test_the_scale_that_is_best_on_validation_images_is_kept(
+    backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    header = small_header(backbone)
+    alone = {
+        scale: train(with_scale(header, scale), backbone, digits, RECIPE, tmp_path / f"{scale}.checkpoint")
+        for scale in SCALES
+    }
+    best = max(alone, key=lambda scale: (alone[scale].accuracy, -alone[scale].loss))
+    fitted = fit(header, backbone, digits, RECIPE, tmp_path / "run.checkpoint", scales=SCALES)
+    assert fitted.header == with_scale(header, best)
+    for name, value in alone[best].model.trainable().state_dict().items():
+        assert torch.equal(fitted.trained.model.trainable().state_dict()[name], value), name
+    assert fitted.tried == [
+        {"scale": scale, "epoch": one.epoch, "accuracy": one.accuracy, "loss": one.loss} for scale, one in alone.items()
+    ]
+    described, _ = finish(fitted, digits, RECIPE)
+    assert described.provenance["scale_search"] == fitted.tried
+
+
+def test_a_broken_search_ends_like_an_unbroken_one(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    header = small_header(backbone)
+    whole = fit(header, backbone, digits, RECIPE, tmp_path / "whole.checkpoint", scales=SCALES)
+    first, second, _ = (tmp_path / f"broken.scale-{scale}.checkpoint" for scale in SCALES)
+    train(with_scale(header, SCALES[0]), backbone, digits, RECIPE, first)
+    finished = first.read_bytes()
+    with torch.random.fork_rng(devices=[]):
+        run = Run(with_scale(header, SCALES[1]), backbone, digits, RECIPE)
+        run.advance(lambda: None)
+        run.state().save(second)  # ... and is killed
+    resumed = fit(header, backbone, digits, RECIPE, tmp_path / "broken.checkpoint", scales=SCALES)
+    assert first.read_bytes() == finished
+    assert (resumed.header, resumed.tried) == (whole.header, whole.tried)
+    for name, value in whole.trained.model.trainable().state_dict().items():
+        assert torch.equal(resumed.trained.model.trainable().state_dict()[name], value), name
+
+
+def test_test_images_are_read_once_after_all_choices(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    watched = Watched(digits.test.images)
+    seen = dataclasses.replace(digits, test=Split(watched, digits.test.targets))
+    fitted = fit(small_header(backbone), backbone, seen, RECIPE, tmp_path / "run.checkpoint", scales=SCALES)
+    assert not watched.reads
+    finish(fitted, seen, RECIPE)
+    assert watched.reads == Counter(range(len(digits.test)))
+
+
+def test_the_command_searches_and_leaves_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard")
+    backbone, output, log = tmp_path / "backbone.safetensors", tmp_path / "out", tmp_path / "log"
+    save_backbone(backbone, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    command = ["train", "--data", "digits", "--name", "digits", "--backbone", str(backbone), "--epochs", "1"]
+    more = ["--output", str(output / "digits.safetensors"), "--search-scale", "0.5,2", "--tensorboard", str(log)]
+    assert main([*command, *more]) == 0
+    header = Task.load(output / "digits.safetensors").header
+    assert f"scale {header.adapter.arguments['scale']}, epoch 1 of 1" in capsys.readouterr().out
+    assert [tried["scale"] for tried in header.provenance["scale_search"]] == [0.5, 2.0]
+    names = ["digits.safetensors", "digits.scale-0.5.csv", "digits.scale-2.0.csv"]
+    assert sorted(path.name for path in output.iterdir()) == names
+    assert sorted(path.name for path in log.iterdir()) == ["digits.scale-0.5", "digits.scale-2.0"]
+    assert main([*command, "--adapter", "ssf", "--search-scale", "1"]) == 2
+    assert "ssf has no argument 'scale'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--search-scale", "1,two"])
+    assert "'1,two' is not a list of numbers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("adapter", "scales", "message"),
+    [
+        (Method("ssf"), SCALES, "ssf has no argument 'scale'"),
+        (Method("lora", {"scale": 1.0}), SCALES, "lora: scale = 1.0 is given"),
+        (Method("lora"), (1.0, -1.0), "lora: scale = -1.0 should be above 0"),
+        (Method("lora"), (float("nan"),), "lora: scale = nan should be above 0"),
+    ],
+)
+def test_a_search_for_nothing_is_refused(
+    adapter: Method, scales: tuple[float, ...], message: str, digits: Dataset, tmp_path: Path
+) -> None:
+    backbone = small_backbone()
+    with pytest.raises(UnsupportedError, match=message):
+        fit(small_header(backbone, adapter), backbone, digits, RECIPE, tmp_path / "run.checkpoint", scales=scales)
+    assert not list(tmp_path.iterdir())

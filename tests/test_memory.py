@@ -1,0 +1,30 @@
+"""What autograd keeps is counted: each piece of memory once, and nothing that is the model's own."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from fpet.memory import saved_bytes
+
+WEIGHT = nn.Parameter(torch.ones(8, 8))
+
+
+def test_only_what_the_backward_pass_needs_counts() -> None:
+    x = torch.ones(5, 8)
+    assert saved_bytes(lambda: x @ WEIGHT, [WEIGHT]) == 5 * 8 * 4  # the input
+    assert saved_bytes(lambda: x + WEIGHT[:5], [WEIGHT]) == 0  # a sum needs nothing
+    assert saved_bytes(lambda: x @ WEIGHT.detach(), [WEIGHT]) == 0  # nothing trains
+
+
+def test_views_of_one_memory_count_once_and_whole() -> None:
+    x = torch.ones(6, 8)
+    assert saved_bytes(lambda: x[:3] @ WEIGHT + x[3:] @ WEIGHT, [WEIGHT]) == 6 * 8 * 4
+    assert saved_bytes(lambda: (x @ WEIGHT).exp() @ WEIGHT, [WEIGHT]) == 2 * 6 * 8 * 4
+
+
+def test_a_weight_that_is_not_the_models_counts() -> None:
+    other = nn.Parameter(torch.ones(8, 8))
+    x = torch.ones(6, 8, requires_grad=True)
+    assert saved_bytes(lambda: x @ other, [WEIGHT]) == (6 * 8 + 8 * 8) * 4
+    assert saved_bytes(lambda: x @ other, [other]) == 6 * 8 * 4

@@ -1,0 +1,58 @@
+"""Pre-training leaves out what the backbone is tested on."""
+
+from __future__ import annotations
+
+import pytest
+
+from fpet.data import clip_art, emoji, icons
+from pretraining.exclusions import excluded_clip_art, excluded_emoji, excluded_icon, excluded_path
+
+SUBGROUPS = {
+    "Animals & Nature": (
+        "animal-amphibian",
+        "animal-bird",
+        "animal-bug",
+        "animal-mammal",
+        "plant-flower",
+        "plant-other",
+    ),
+    "Food & Drink": ("dishware", "drink", "food-asian", "food-fruit", "food-prepared", "food-sweet", "food-vegetable"),
+    "Travel & Places": ("place-building", "place-map", "sky & weather", "transport-air", "transport-ground"),
+    "Activities": ("arts & crafts", "award-medal", "event", "game", "sport"),
+}
+
+
+@pytest.mark.parametrize(("category", "subgroup"), [(key, one) for key, each in SUBGROUPS.items() for one in each])
+def test_emoji_of_the_task_are_left_out(category: str, subgroup: str) -> None:
+    assert excluded_emoji("anything", category, subgroup)
+
+
+def test_every_class_of_the_emoji_task_is_left_out() -> None:
+    left_in = {("Smileys & Emotion", "face-smiling"), ("Flags", "country-flag"), ("Objects", "book-paper")}
+    for category, subgroup in left_in:
+        assert emoji.class_of(subgroup) is None
+        assert not excluded_emoji("anything", category, subgroup)
+    assert {emoji.class_of(one) for each in SUBGROUPS.values() for one in each} - {None} <= set(emoji.CLASSES)
+
+
+@pytest.mark.parametrize("category", clip_art.CATEGORIES)
+def test_clip_art_of_the_task_is_left_out(category: str) -> None:
+    assert excluded_clip_art(f"{category}/anything.png")
+    assert excluded_clip_art(f"{category}/below/anything.png")
+    assert not excluded_clip_art("signs_and_symbols/anything.png")
+
+
+@pytest.mark.parametrize("name", icons.NAMES)
+def test_icons_of_the_task_are_left_out(name: str) -> None:
+    assert excluded_icon(f"actions/{name}")
+    assert excluded_icon(f"actions/{name}-symbolic")
+    assert excluded_clip_art(f"computer/icons/flat-theme/action/{name}.png")
+    assert not excluded_icon("actions/bookmark-new")
+
+
+@pytest.mark.parametrize(
+    "path", ["people/t-shirt.png", "people/red_shoes.png", "signs/number-7.png", "office/handbag.png"]
+)
+def test_clothing_and_digits_are_left_out(path: str) -> None:
+    assert excluded_path(path)
+    assert excluded_clip_art(path)

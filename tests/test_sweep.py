@@ -1,0 +1,229 @@
+"""A sweep: its plan is read strictly, each run is one row, what fails does not stop it, and neither does a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small import ARCHITECTURE, ARGUMENTS, small_backbone
+
+from fpet.backbone import save_backbone
+from fpet.cli import main
+from fpet.errors import UnsupportedError
+from fpet.flops import macs
+from fpet.header import Method
+from fpet.plan import load_plan
+from fpet.recipe import Recipe
+from fpet.results import Row, read_rows
+from fpet.task import Task
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PLAN = """
+data = ["digits", "nowhere"]
+seeds = [3]
+recipe = { epochs = 2, warmup_epochs = 0, lr = 0.01, batch_size = 100 }
+
+[[method]]
+name = "Linear"
+adapter = "none"
+reducer = "none"
+
+[[method]]
+name = "LoRA + FPET"
+adapter = "lora"
+adapter_arguments = { dim = 4 }
+reducer_arguments = { block = 0 }
+head_bits = 8
+search_scale = [0.5, 2]
+recipe = { epochs = 1 }
+
+[[method]]
+name = "Convpass + FPET"
+adapter = "convpass"
+"""
+TIMES = ("training_seconds", "epoch_seconds")
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("backbones") / "small.safetensors"
+    save_backbone(path, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    return path
+
+
+@pytest.fixture(scope="module")
+def swept(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep's table and of the task files that it kept."""
+    folder = tmp_path_factory.mktemp("swept")
+    (folder / "plan.toml").write_text(PLAN)
+    assert main(command(folder / "plan.toml", folder / "table.csv", backbone, "--keep", str(folder / "kept"))) == 1
+    return folder
+
+
+def command(plan: Path, output: Path, backbone: Path, *more: str) -> list[str]:
+    return ["sweep", str(plan), "--output", str(output), "--backbone", str(backbone), *more]
+
+
+def by_cell(path: Path) -> dict[tuple[str, str], Row]:
+    return {(row.data, row.method): row for row in read_rows(path)}
+
+
+def without_times(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return [{name: text for name, text in row.items() if name not in TIMES} for row in csv.DictReader(file)]
+
+
+def test_each_run_is_a_row(swept: Path) -> None:
+    assert [(row.data, row.method) for row in read_rows(swept / "table.csv")] == [
+        (data, method) for data in ("digits", "nowhere") for method in ("Linear", "LoRA + FPET", "Convpass + FPET")
+    ]
+    row = by_cell(swept / "table.csv")["digits", "Linear"]
+    assert (row.seed, row.epochs, row.batch_size, row.precision, row.error) == (3, 2, 100, "float32", "")
+    assert (row.tokens_in, row.tokens_out, row.parameters) == (17, 17, 0)
+    assert row.test_accuracy == row.test_accuracy_unreduced
+    assert (row.train_images, row.validation_images, row.test_images) == (1000, 200, 597)
+    assert row.gmacs == macs(small_backbone(), Method("none"), Method("none")) / 1e9
+    assert row.training_seconds is not None
+    assert row.training_seconds > 0
+    assert (row.memory, row.device) == ("kept", "cpu")
+
+
+def test_a_row_says_what_the_task_file_says(swept: Path) -> None:
+    row = by_cell(swept / "table.csv")["digits", "LoRA + FPET"]
+    [path] = (path for path in (swept / "kept").iterdir() if "lora" in path.name)
+    task = Task.load(path)
+    origin = task.header.provenance
+    assert path.name == f"digits-lora-fpet-3-{row.run}.safetensors"
+    assert (row.task_bytes, row.epochs, row.seed) == (task.size, 1, 3)
+    assert (task.header.reducer.arguments, json.loads(row.reducer_arguments)) == ({"block": 0}, {"block": 0})
+    assert (row.test_accuracy, row.test_accuracy_unreduced, row.best_epoch) == (
+        origin["test"]["accuracy"], origin["test"]["accuracy_unreduced"], origin["epoch"]
+    )  # fmt: skip
+    assert row.validation_accuracy == max(tried["accuracy"] for tried in origin["scale_search"])
+    assert [tried["scale"] for tried in origin["scale_search"]] == [0.5, 2.0]
+    assert row.scale == task.header.adapter.arguments["scale"]
+
+
+def test_reduction_shrinks_what_a_step_keeps(backbone: Path, tmp_path: Path) -> None:
+    plan = PLAN.partition("[[method]]")[0].replace(', "nowhere"', "").replace("epochs = 2", "epochs = 1")
+    lora = '[[method]]\nname = "{0}"\nadapter = "lora"\nreducer = "{0}"\n'
+    (tmp_path / "plan.toml").write_text(
+        plan + lora.format("none") + lora.format("bsm") + "[method.reducer_arguments]\nblock = 0\n"
+    )
+    assert main(command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone)) == 0
+    full, reduced = read_rows(tmp_path / "table.csv")
+    assert full.memory_bytes is not None
+    assert reduced.memory_bytes is not None
+    assert 0 < reduced.memory_bytes < full.memory_bytes
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.toml", "table.csv"]
+
+
+def test_a_run_that_fails_does_not_stop_the_others(
+    swept: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = by_cell(swept / "table.csv")
+    assert "cannot go together" in rows["digits", "Convpass + FPET"].error
+    assert "no data 'nowhere'" in rows["nowhere", "Linear"].error
+    before = (swept / "table.csv").read_text()
+    assert main(command(swept / "plan.toml", swept / "table.csv", backbone)) == 1
+    assert (swept / "table.csv").read_text() == before
+    assert "0 done, 4 failed, 2 were there" in capsys.readouterr().out
+
+
+def test_the_runs_are_listed(swept: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(swept.rglob("*"))
+    assert main(command(swept / "plan.toml", swept / "table.csv", backbone, "--list")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.endswith("done") for line in lines[1:]] == [True, True, False, False, False, False]
+    assert main(command(swept / "plan.toml", swept / "other.csv", backbone, "--list")) == 0
+    assert "done" not in capsys.readouterr().out
+    assert sorted(swept.rglob("*")) == before
+
+
+def test_another_recipe_is_another_run(swept: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = swept / "other.toml"
+    other.write_text(PLAN.replace("lr = 0.01", "lr = 0.02"))
+    assert main(command(other, swept / "table.csv", backbone, "--list")) == 0
+    assert "done" not in capsys.readouterr().out
+
+
+def test_a_killed_sweep_ends_like_an_unbroken_one(backbone: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    recipe = "recipe = { epochs = 6, warmup_epochs = 0, lr = 0.01, batch_size = 50, validate_every = 2 }\n"
+    method = '[[method]]\nname = "{0}"\nadapter = "{0}"\nreducer_arguments.block = 0\n'
+    plan.write_text('data = ["digits"]\nseeds = [0]\n' + recipe + method.format("adaptformer") + method.format("ssf"))
+    whole, broken = tmp_path / "whole.csv", tmp_path / "broken.csv"
+    assert main(command(plan, whole, backbone)) == 0
+    assert killed(command(plan, broken, backbone), after=random.uniform(0, 0.5))
+    killed(command(plan, broken, backbone), after=random.uniform(0, 3))
+    assert main(command(plan, broken, backbone)) == 0
+    assert without_times(broken) == without_times(whole)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.csv", "plan.toml", "whole.csv"]
+
+
+def killed(arguments: list[str], after: float) -> bool:
+    """Starts a command and kills it so many seconds after it has begun its work; False if it was done before."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "fpet.cli", *arguments],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert started.stdout is not None
+    started.stdout.readline()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        started.wait(timeout=after)
+    started.kill()
+    started.communicate()
+    return started.returncode == -signal.SIGKILL
+
+
+def test_a_file_that_is_no_table_is_left_alone(swept: Path, backbone: Path, tmp_path: Path) -> None:
+    table = (swept / "table.csv").read_text()
+    for content in ("a,b\n1,2\n", table.replace(",3,", ",three,"), table[: len(table) // 2], table[:-1] + ",1\n"):
+        (tmp_path / "other.csv").write_text(content)
+        assert main(command(swept / "plan.toml", tmp_path / "other.csv", backbone)) == 2
+        assert (tmp_path / "other.csv").read_text() == content
+
+
+def test_a_plan_fills_in_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('data = ["digits"]\nseeds = [0, 1]\n[[method]]\nname = "a"\n')
+    [method] = load_plan(path).methods
+    assert (method.adapter, method.reducer, method.recipe) == (Method("adaptformer"), Method("bdm"), Recipe())
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("data =", "date =", "unknown 'date'"),
+        ('["digits", "nowhere"]', "[]", "data is empty"),
+        ('["digits", "nowhere"]', '["digits", "digits"]', "data has 'digits' twice"),
+        ("[3]", "[true]", "seeds = [True] is not a list of type int"),
+        ('"Linear"', '"LoRA + FPET"', "method has 'LoRA + FPET' twice"),
+        ('name = "Linear"', "", "needs the argument 'name'"),
+        ("head_bits", "bits", "no argument 'bits'"),
+        ("head_bits = 8", 'head_bits = "8"', "head_bits = '8' is not of type int"),
+        ("{ dim = 4 }", "4", "adapter_arguments = 4 is not a table"),
+        ("lr = 0.01", "rate = 0.01", "recipe has no argument 'rate'"),
+        ("lr = 0.01", "lr = -0.01", "Linear: lr = -0.01 should be above 0"),
+        ("lr = 0.01", "seed = 1", "a recipe has no seed here"),
+        ("data =", "data", "not a TOML file"),
+    ],
+)
+def test_a_wrong_plan_is_refused(right: str, wrong: str, message: str, tmp_path: Path) -> None:
+    assert right in PLAN
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace(right, wrong, 1))
+    with pytest.raises(UnsupportedError) as refused:
+        load_plan(path)
+    assert str(refused.value).startswith(str(path))
+    assert message in str(refused.value)

@@ -1,0 +1,97 @@
+"""Training in several processes: torchrun starts real ones, and the weights come out as from one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_digits, small_header
+
+from fpet.backbone import save_backbone
+from fpet.cli import main
+from fpet.errors import UnsupportedError
+from fpet.parallel import ALONE, Group, local_device
+from fpet.recipe import Recipe
+from fpet.run import Run
+from fpet.task import Task
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "fpet.cli"]
+# Without noise, which each process draws for itself; unquantised, so that rounding cannot flip a code.
+QUIET = ["--drop-path", "0", "--adapter-arguments", "dim=4,dropout=0"]
+MATCHING = ["--reducer-arguments", "block=0,dropout=0,bits=32"]
+FAST = ["--epochs", "3", "--warmup-epochs", "0", "--lr", "0.01", "--batch-size", "100", "--validate-every", "1"]
+
+
+def train(backbone: Path, output: Path) -> list[str]:
+    files = ["--backbone", str(backbone), "--output", str(output)]
+    return ["train", "--data", "digits", "--name", "digits", *files, *QUIET, *MATCHING, *FAST]
+
+
+def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
+    backbone = tmp_path / "backbone.safetensors"
+    save_backbone(backbone, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert main(train(backbone, one / "digits.safetensors")) == 0
+    done = subprocess.run(
+        [sys.executable, *TORCHRUN, *train(backbone, two / "digits.safetensors")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("validation accuracy") == 1
+    tasks = [Task.load(folder / "digits.safetensors") for folder in (one, two)]
+    assert tasks[0].tensors.keys() == tasks[1].tensors.keys()
+    for name, value in tasks[0].tensors.items():
+        torch.testing.assert_close(tasks[1].tensors[name], value, rtol=1e-4, atol=1e-5, msg=name)
+    assert sorted(path.name for path in two.iterdir()) == ["digits.csv", "digits.safetensors"]
+
+
+def test_a_share_of_each_batch_is_everybodys() -> None:
+    batch = torch.arange(12)
+    shares = [Group(rank, 3).share(batch) for rank in range(3)]
+    assert [len(share) for share in shares] == [4, 4, 4]
+    assert torch.equal(torch.cat(shares).sort().values, batch)
+    assert torch.equal(ALONE.share(batch), batch)
+
+
+def test_processes_draw_noise_of_their_own_but_one_order() -> None:
+    def epoch(rank: int) -> tuple[torch.Tensor, float]:
+        recipe = Recipe(epochs=1, batch_size=40, drop_path=0.0, seed=5)
+        run = Run(small_header(small_backbone()), small_backbone(), small_digits(), recipe, Group(rank, 1))
+        with torch.random.fork_rng(devices=[]):
+            run.advance(lambda: None)
+            return torch.rand(1), run.log[0]["loss"] or 0.0
+
+    (first, loss), (second, other_loss) = epoch(0), epoch(1)
+    assert not torch.equal(first, second)
+    assert loss != other_loss  # dropout of the adapter differs
+    assert loss == pytest.approx(other_loss, rel=0.02)  # and nothing else
+
+
+def test_a_process_of_torchrun_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert local_device("cuda") == "cuda"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a run")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert [local_device(device) for device in ("cuda", "cuda:3", "cpu")] == ["cuda:1", "cuda:3", "cpu"]
+
+
+def test_a_sweep_is_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a run")
+    assert main(["sweep", "plan.toml", "--output", str(tmp_path / "table.csv")]) == 2
+    assert "a sweep runs in one process" in capsys.readouterr().err
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    backbone = small_backbone()
+    with pytest.raises(UnsupportedError, match="a batch of 16 cannot be shared among 3 processes"):
+        Run(small_header(backbone), backbone, small_digits(), Recipe(batch_size=16), Group(0, 3))
