@@ -74,6 +74,7 @@ class Engine:
         self.device = device
         self.dtype = dtype
         self._metrics = metrics
+        self._warm: set[tuple[str, int]] = set()
         self._calibrations: dict[str, list[Point]] = {}
 
     @classmethod
@@ -117,12 +118,12 @@ class Engine:
     def calibrate(self, task: LoadedTask, batch_size: int, repeats: int) -> None:
         """Runs both forwards of the task once at this batch size, to warm up, and then times them.
 
-        Sizes come in ascending order. Tasks that differ in their weights alone share their timings, and those without
-        a reducer have nothing to compare.
+        Sizes come in ascending order. Tasks of a family share their timings, and those without a reducer have nothing
+        to compare: they return at once.
         """
-        points = self._calibrations.setdefault(task.family, [])
-        if task.tokens_out == task.tokens_in or any(point.batch_size >= batch_size for point in points):
+        if task.tokens_out == task.tokens_in or (task.family, batch_size) in self._warm:
             return
+        self._warm.add((task.family, batch_size))
         works = _blank(task, batch_size)
 
         def seconds(reduced: bool) -> float:
@@ -130,7 +131,9 @@ class Engine:
 
         seconds(True), seconds(False)
         if repeats:
-            points.append(measure(batch_size, repeats, seconds))
+            # A new list each time: others read while this runs.
+            points = [*self._calibrations.get(task.family, []), measure(batch_size, repeats, seconds)]
+            self._calibrations[task.family] = points
 
     def calibration(self, task: LoadedTask) -> tuple[Point, ...]:
         """The timings that the task's baseline rests on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -70,7 +71,7 @@ class Metrics:
             "task",
             "source",
         )
-        self.task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
+        self._task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
         self.task_loads = self._counter("task_loads", "Attempts to load a task file.", "result")
         self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
         for reason in reasons:
@@ -90,6 +91,16 @@ class Metrics:
     def label(self, task: str) -> str:
         """The label under which a task, or a name that is none, is counted."""
         return task if task in self._tasks else OTHER
+
+    def set_task_bytes(self, task: str, size: int) -> None:
+        """Tells the size of a task that was put into service."""
+        self._task_bytes.labels(self.label(task)).set(size)
+
+    def remove_task_bytes(self, task: str) -> None:
+        """Forgets the size of a task that is no longer in service."""
+        if task in self._tasks:
+            with suppress(KeyError):
+                self._task_bytes.remove(task)
 
     def count_request(self, task: str, code: int, seconds: float) -> None:
         """Counts an answered request."""
