@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import TaskError
+from fpet.groups import groups
 from fpet.header import TaskHeader
 from fpet.mixed import family, features
 from fpet.preprocess import normalize
@@ -145,6 +146,15 @@ class Engine:
         self._metrics.count_batch(self._costs([work.task for work in works], group.reduced, passed.seconds))
         probabilities = [logits.softmax(dim=0) for logits in passed.logits]
         return [Output(*one) for one in zip(passed.logits, probabilities, passed.embeddings, strict=True)]
+
+    def groups(self, work: Work) -> Tensor:
+        """For each patch of an image the token that holds it after the last block, int64 [rows, columns] on the CPU.
+
+        Raises:
+            UnsupportedError: if the task's reduction shares out patches among tokens.
+        """
+        images = work.task.header.preprocessing.normalize(work.pixels[None].to(self.device), self.dtype)
+        return groups(work.task.reduced, images)[0].cpu()
 
     def _forward(self, works: Sequence[Work], *, reduced: bool) -> _Passed:
         started = time.perf_counter()

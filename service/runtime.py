@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import torch
+from torch import Tensor
 
 from service.batcher import Batcher, Done
 from service.calibration import batch_sizes
@@ -104,6 +105,19 @@ class Runtime:
             _inference(task, done[i * len(images) : (i + 1) * len(images)], reduced=reduced, decode=decoded)
             for i, task in enumerate(tasks)
         ]
+
+    async def explain(self, task: LoadedTask, image: bytes, *, deadline: Deadline) -> tuple[Tensor, Tensor]:
+        """An encoded image to its pixels, uint8 [3, H, W], and which token holds each patch, int64 [rows, columns].
+
+        Raises:
+            OverloadedError, BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError
+            UnsupportedError: if the task's reduction forms no groups.
+        """
+        loop = asyncio.get_running_loop()
+        with self.batcher.admit(1):
+            async with deadline.limit():
+                ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing])
+                return pixels, await loop.run_in_executor(self._calibrator, self.engine.groups, Work(task, pixels))
 
     async def warm_up(self) -> None:
         """Loads the tasks that are to be there from the start and times the forwards; then the service is ready."""

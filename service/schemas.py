@@ -71,6 +71,18 @@ class Classifications(Schema):
     results: list[Classification]
 
 
+class Explanation(Schema):
+    """Which patches of an image merged."""
+
+    task: str = Field(examples=["fashion-mnist"])
+    digest: str = Field(description="SHA-256 of the task file that answered")
+    generation: int
+    groups: list[list[int]] = Field(
+        description="for each patch, by rows, the place of the token that holds it after the last block; -1: none"
+    )
+    tokens: TokenCounts
+
+
 class TaskInfo(Schema):
     """A task and its state."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 
+from service.deadline import Deadline
 from service.runtime import Runtime
 from service.schemas import Error
 
@@ -16,6 +17,21 @@ async def _runtime(request: Request) -> Runtime:  # a plain function would run i
 
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
+
+
+async def _deadline(
+    runtime: RuntimeDep,
+    x_deadline_ms: Annotated[
+        float | None,
+        Header(gt=0, allow_inf_nan=False, description="milliseconds after which the client waits no longer"),
+    ] = None,
+) -> Deadline:
+    longest = runtime.settings.deadline
+    return Deadline.after(longest if x_deadline_ms is None else min(longest, x_deadline_ms / 1000))
+
+
+# The client's deadline, or the service's if that is sooner, counted from the arrival of the request.
+DeadlineDep = Annotated[Deadline, Depends(_deadline)]
 
 _ERRORS = {
     400: ("the body is empty, or an image undecodable, truncated or animated", "bad_image", "the image is empty"),
