@@ -147,6 +147,13 @@ class Engine:
         probabilities = [logits.softmax(dim=0) for logits in passed.logits]
         return [Output(*one) for one in zip(passed.logits, probabilities, passed.embeddings, strict=True)]
 
+    def shadow(self, works: Sequence[Work]) -> None:
+        """Runs a batch again with token reduction and without, and counts how long both took and where they agree."""
+        first, second = (self._forward(works, reduced=reduced) for reduced in (True, False))
+        tasks = [work.task.header.name for work in works]
+        agree = [int(a.argmax()) == int(b.argmax()) for a, b in zip(first.logits, second.logits, strict=True)]
+        self._metrics.count_shadow(tasks, agree, reduced_seconds=first.seconds, full_seconds=second.seconds)
+
     def groups(self, work: Work) -> Tensor:
         """For each patch of an image the token that holds it after the last block, int64 [rows, columns] on the CPU.
 

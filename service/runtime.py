@@ -23,6 +23,7 @@ from service.errors import NotReadyError
 from service.hardware import cores, pick_workers
 from service.inputs import BodyReader
 from service.metrics import Metrics
+from service.sampler import Sampler
 from service.settings import ALL, Settings
 from service.watch import follow
 
@@ -59,11 +60,12 @@ class Runtime:
         self._forward_pool = _threads("forward", workers, settings.threads)
         self._decode_pool = _threads("decode", settings.decode_threads or cores(), 1)
         self._loader, self._calibrator = (_threads(name, 1, settings.threads) for name in ("loader", "calibrator"))
+        self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
         self.task_reader = BodyReader(settings.max_task_bytes, 1, self._decode_pool)
         self._decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool)
         self.batcher: Batcher[Group, Work, Output] = Batcher(
-            engine.run,
+            self._run,
             self._forward_pool,
             kind=lambda work: work.task.header.name,
             workers=workers,
@@ -72,6 +74,20 @@ class Runtime:
             max_queue=settings.max_queue,
         )
         metrics.queue_size.set_function(lambda: self.batcher.queued)
+
+    def _run(self, group: Group, works: Sequence[Work]) -> list[Output]:
+        outputs = self.engine.run(group, works)
+        if group.reduced and self._shadows.due():
+            self._calibrator.submit(self._shadow, works)
+        return outputs
+
+    def _shadow(self, works: Sequence[Work]) -> None:
+        try:
+            self.engine.shadow(works)
+        except Exception:
+            logger.exception("a shadow failed")
+        finally:
+            self._shadows.done()
 
     def require_ready(self) -> None:
         """Raises NotReadyError until the service is warm; while it drains, what still arrives is served."""

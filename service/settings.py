@@ -83,6 +83,12 @@ class Settings(BaseSettings):
         le=100,
         description="timings a batch size, with and without token reduction, at start-up; 0: none",
     )
+    shadow_share: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of batches that run again, with token reduction and without, after they were answered",
+    )
     shutdown_delay: float = Field(
         default=1.0, ge=0, description="seconds after SIGTERM in which /readyz says 503 and requests are still accepted"
     )
