@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fpet.errors import UnsupportedError
-from fpet.tokens import Tokens
+from fpet.reducers.base import BlockReducer, Reducer
+from fpet.tokens import Layout, Tokens
 from fpet.vit import AdaptedViT
 
 GONE = -1
@@ -46,17 +49,24 @@ def groups(model: AdaptedViT, images: Tensor) -> Tensor:
     return places.view(-1, rows, columns)
 
 
+class _Recorder(BlockReducer):
+    """A block's reducer that remembers what it was given."""
+
+    def __init__(self, block: BlockReducer) -> None:
+        super().__init__(block.layout_out)
+        self.block = block
+        self.given: list[Given] = []
+
+    def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:
+        self.given.append((tokens, query, key))
+        return cast(Tokens, self.block(tokens, query, key))
+
+
 def _given(model: AdaptedViT, images: Tensor) -> list[Given]:
-    """What the reducer of each block is given in a forward of the images."""
-    given: list[Given] = []
-
-    def record(_: nn.Module, arguments: Given) -> None:
-        given.append(arguments)
-
-    handles = [block.register_forward_pre_hook(record) for block in model.reducer.blocks]
-    try:
-        model.tokens(images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return given
+    """What the reducer of each block is given in a forward of the images; the model itself is left alone."""
+    geometry = model.backbone.geometry
+    recorders = [_Recorder(cast(BlockReducer, block)) for block in model.reducer.blocks]
+    layout = Layout.of(geometry, model.adapter.num_prompts)
+    recording = Reducer(geometry, layout, lambda index, _: recorders[index])
+    AdaptedViT(model.backbone, model.adapter, recording, model.head).eval().tokens(images)
+    return [given for recorder in recorders for given in recorder.given]

@@ -46,7 +46,11 @@ class Task:
         Raises:
             TaskError: naming the file and the field or tensor that is wrong.
         """
-        data = read_bytes(path, TaskError)
+        return cls.parse(read_bytes(path, TaskError), path)
+
+    @classmethod
+    def parse(cls, data: bytes, path: Path) -> Task:
+        """As `load`, from the bytes of a file that lies or will lie at `path`; raises the same."""
         metadata, tensors = parse_safetensors(data, path, TaskError)
         if _METADATA_KEY not in metadata:
             raise TaskError(f"{path}: the header has no field {_METADATA_KEY!r}; this is not a task file")

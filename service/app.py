@@ -19,9 +19,9 @@ from service.failures import ERROR_TYPES, STATUS_CODES, Failure
 from service.hardware import pick_device, pick_dtype
 from service.metrics import Metrics
 from service.middleware import Observed
-from service.routes import classify, health, savings, tasks
+from service.routes import admin, classify, explain, health, savings, tasks
 from service.runtime import running
-from service.settings import Settings
+from service.settings import ALL, Settings
 
 _DESCRIPTION = """Image classifiers from one frozen Vision Transformer, small adapters and token reduction.
 
@@ -39,7 +39,8 @@ def create_app(settings: Settings) -> FastAPI:
     engine = Engine.start(
         settings.backbone or weights.default_backbone(), device, pick_dtype(settings.dtype, device), metrics
     )
-    catalog = Catalog(settings.tasks or weights.tasks_folder(), engine.load, metrics)
+    catalog = Catalog(settings.tasks or weights.tasks_folder(), engine.load, metrics, max_bytes=settings.max_task_bytes)
+    catalog.require(set(settings.preload) - {ALL})
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -56,6 +57,6 @@ def create_app(settings: Settings) -> FastAPI:
     for kind in (ServiceError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, fail)
     app.add_middleware(Observed, metrics=metrics)
-    for part in (classify, tasks, savings, health):
+    for part in (classify, explain, tasks, admin, savings, health):
         app.include_router(part.router)
     return app

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from fpet.errors import FpetError, TaskError
+from fpet.files import read_bytes, write_atomically
 from fpet.task import Task
 from service.engine import LoadedTask
-from service.errors import NotReadyError, UnknownTaskError
+from service.errors import InvalidTaskError, NotReadyError, StorageError, UnknownTaskError
 from service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -19,35 +20,54 @@ logger = logging.getLogger(__name__)
 State = Literal["available", "loading", "loaded", "failed"]
 SUFFIX = ".safetensors"
 
+# A file's time of change, length and inode: what differs once it is another file.
+_Stamp = tuple[int, int, int]
+
 
 @dataclass(frozen=True)
 class Entry:
-    """A task by name; `reason` says why a state is `failed`, `task` is what answers, whatever the state."""
+    """A task by name; `reason` says why a state is `failed`, `task` is what answers, whatever the state.
+
+    wanted: whether a new file is to be put into service.
+    """
 
     name: str
     path: Path
     state: State = "available"
     reason: str | None = None
     task: LoadedTask | None = None
+    wanted: bool = False
 
 
 class Catalog:
     """Names to tasks. An entry is replaced as a whole, so readers in other threads see the old one or the new.
 
-    load: builds a task for service as the given generation; raises FpetError if it cannot.
+    What changes entries is called in one thread, the loader's, so no two changes can cross.
+
+    load: builds a task for service as the given generation; raises FpetError if it cannot. max_bytes: of a task file.
+
+    Raises:
+        TaskError: if the folder does not exist.
     """
 
-    def __init__(self, folder: Path, load: Callable[[Task, int], LoadedTask], metrics: Metrics) -> None:
+    def __init__(
+        self, folder: Path, load: Callable[[Task, int], LoadedTask], metrics: Metrics, *, max_bytes: int
+    ) -> None:
         if not folder.is_dir():
             raise TaskError(f"{folder}: the task folder does not exist")
+        self.folder = folder
         self._load = load
         self._metrics = metrics
-        paths = {path.stem: path for path in sorted(folder.glob(f"*{SUFFIX}"))}
-        self._entries = {name: Entry(name, path) for name, path in paths.items()}
+        self._max_bytes = max_bytes
+        self._entries = {path.stem: Entry(path.stem, path) for path in self._paths()}
+        self._stamps: dict[str, _Stamp | None] = {}
+        # Of every name that ever served: a task that comes back is not taken for the one before.
+        self._generations: dict[str, int] = {}
 
     def entries(self) -> list[Entry]:
         """All tasks, by name."""
-        return [self._entries[name] for name in sorted(self._entries)]
+        entries = dict(self._entries)
+        return [entries[name] for name in sorted(entries)]
 
     def entry(self, name: str) -> Entry:
         """The task of that name.
@@ -59,6 +79,11 @@ class Catalog:
             return self._entries[name]
         except KeyError:
             raise UnknownTaskError(f"there is no task {name!r}; GET /v1/tasks lists them") from None
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raises TaskError if one of them is no task."""
+        for name in sorted(set(names) - self._entries.keys()):
+            raise TaskError(f"{self.folder}: there is no task {name!r} to load at start-up")
 
     def loaded(self, name: str) -> LoadedTask:
         """The task of that name, ready to answer.
@@ -74,24 +99,110 @@ class Catalog:
 
     def load(self, name: str) -> Entry:
         """Reads a task's file and puts it into service; if that fails, what served before goes on serving."""
-        entry = self._replace(replace(self.entry(name), state="loading", reason=None))
-        generation = entry.task.generation + 1 if entry.task else 1
+        entry = self._replace(replace(self.entry(name), state="loading", reason=None, wanted=True))
+        self._stamps[name] = _stamp(entry.path)
         try:
-            task = Task.load(entry.path)
-            if task.header.name != name:
-                raise TaskError(f"{entry.path}: the file holds the task {task.header.name!r}, not {name!r}")
-            loaded = self._load(task, generation)
+            return self._serve(entry, self._build(name, self._read(entry.path), entry.path))
         except Exception as error:  # whatever a file holds, it must not keep the others from serving
-            self._metrics.task_loads.labels("failed").inc()
             return self._replace(replace(entry, state="failed", reason=_reason(entry, error)))
-        self._metrics.add_task(name)
+
+    def unload(self, name: str) -> Entry:
+        """Takes a task out of service; requests in flight still finish on it."""
+        entry = replace(self.entry(name), state="available", reason=None, task=None, wanted=False)
+        self._metrics.remove_task_bytes(name)
+        return self._replace(entry)
+
+    def put(self, name: str, data: bytes) -> Entry:
+        """Puts the task of a file's bytes into service, and its file into the folder; all of it happens or nothing.
+
+        Raises:
+            InvalidTaskError: if it cannot serve, with the reason.
+            StorageError: if the file cannot be written.
+        """
+        path = self.folder / f"{name}{SUFFIX}"
+        entry = self._entries.get(name, Entry(name, path))
+        try:
+            loaded = self._build(name, data, path)
+        except Exception as error:
+            raise InvalidTaskError(_reason(entry, error)) from error
+        try:
+            write_atomically(path, data, TaskError)
+        except TaskError as error:
+            raise StorageError(_reason(entry, error)) from error
+        self._stamps[name] = _stamp(path)
+        return self._serve(replace(entry, wanted=True), loaded)
+
+    def delete(self, name: str) -> None:
+        """Takes a task out of service and its file out of the folder.
+
+        Raises:
+            StorageError: if the file cannot be removed; the task then goes on serving.
+        """
+        entry = self.entry(name)
+        try:
+            entry.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"{entry.path.name}: cannot be removed: {error.strerror}") from error
+        self._drop(name)
+
+    def scan(self) -> list[Entry]:
+        """Follows the folder: new files are put into service, changed ones too if they are wanted, and those that are
+        gone are dropped. Returns what was loaded or failed to."""
+        paths = {path.stem: path for path in self._paths()}
+        for name in self._entries.keys() - paths.keys():
+            self._drop(name)
+        changed = []
+        for name, path in paths.items():
+            entry = self._entries.get(name)
+            if entry is None:
+                self._replace(Entry(name, path, wanted=True))
+                changed.append(name)
+            elif entry.wanted and _stamp(path) != self._stamps.get(name):
+                changed.append(name)
+        return [self.load(name) for name in changed]
+
+    def _paths(self) -> list[Path]:
+        return [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if not path.name.startswith(".")]
+
+    def _read(self, path: Path) -> bytes:
+        stamp = _stamp(path)
+        if stamp is not None and stamp[1] > self._max_bytes:
+            raise TaskError(f"{path}: {stamp[1]} bytes; the limit for a task file is {self._max_bytes}")
+        return read_bytes(path, TaskError)
+
+    def _build(self, name: str, data: bytes, path: Path) -> LoadedTask:
+        try:
+            task = Task.parse(data, path)
+            if task.header.name != name:
+                raise TaskError(f"{path}: the file holds the task {task.header.name!r}, not {name!r}")
+            return self._load(task, self._generations.get(name, 0) + 1)
+        except Exception:
+            self._metrics.task_loads.labels("failed").inc()
+            raise
+
+    def _serve(self, entry: Entry, loaded: LoadedTask) -> Entry:
+        self._generations[entry.name] = loaded.generation
+        self._metrics.add_task(entry.name)
         self._metrics.task_loads.labels("loaded").inc()
-        self._metrics.task_bytes.labels(self._metrics.label(name)).set(loaded.size)
-        return self._replace(replace(entry, state="loaded", task=loaded))
+        self._metrics.set_task_bytes(entry.name, loaded.size)
+        return self._replace(replace(entry, state="loaded", reason=None, task=loaded))
+
+    def _drop(self, name: str) -> None:
+        del self._entries[name]
+        self._stamps.pop(name, None)
+        self._metrics.remove_task_bytes(name)
 
     def _replace(self, entry: Entry) -> Entry:
         self._entries[entry.name] = entry
         return entry
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _reason(entry: Entry, error: Exception) -> str:

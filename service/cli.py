@@ -7,7 +7,7 @@ import logging
 import sys
 from typing import Literal, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from service.settings import PREFIX, Settings
 
@@ -21,6 +21,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = subparsers.add_parser("serve", help="answer HTTP requests", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     for name, field in Settings.model_fields.items():
+        if field.annotation == SecretStr | None:  # everybody on the machine can read a command line
+            continue
         default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
         shown = "" if default is None else f"; default {default}"
         parser.add_argument(

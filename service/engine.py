@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import TaskError
+from fpet.groups import groups
 from fpet.header import TaskHeader
 from fpet.mixed import family, features
 from fpet.preprocess import normalize
@@ -74,6 +75,7 @@ class Engine:
         self.device = device
         self.dtype = dtype
         self._metrics = metrics
+        self._warm: set[tuple[str, int]] = set()
         self._calibrations: dict[str, list[Point]] = {}
 
     @classmethod
@@ -117,12 +119,12 @@ class Engine:
     def calibrate(self, task: LoadedTask, batch_size: int, repeats: int) -> None:
         """Runs both forwards of the task once at this batch size, to warm up, and then times them.
 
-        Sizes come in ascending order. Tasks that differ in their weights alone share their timings, and those without
-        a reducer have nothing to compare.
+        Sizes come in ascending order. Tasks of a family share their timings, and those without a reducer have nothing
+        to compare: they return at once.
         """
-        points = self._calibrations.setdefault(task.family, [])
-        if task.tokens_out == task.tokens_in or any(point.batch_size >= batch_size for point in points):
+        if task.tokens_out == task.tokens_in or (task.family, batch_size) in self._warm:
             return
+        self._warm.add((task.family, batch_size))
         works = _blank(task, batch_size)
 
         def seconds(reduced: bool) -> float:
@@ -130,7 +132,9 @@ class Engine:
 
         seconds(True), seconds(False)
         if repeats:
-            points.append(measure(batch_size, repeats, seconds))
+            # A new list each time: others read while this runs.
+            points = [*self._calibrations.get(task.family, []), measure(batch_size, repeats, seconds)]
+            self._calibrations[task.family] = points
 
     def calibration(self, task: LoadedTask) -> tuple[Point, ...]:
         """The timings that the task's baseline rests on."""
@@ -142,6 +146,22 @@ class Engine:
         self._metrics.count_batch(self._costs([work.task for work in works], group.reduced, passed.seconds))
         probabilities = [logits.softmax(dim=0) for logits in passed.logits]
         return [Output(*one) for one in zip(passed.logits, probabilities, passed.embeddings, strict=True)]
+
+    def shadow(self, works: Sequence[Work]) -> None:
+        """Runs a batch again with token reduction and without, and counts how long both took and where they agree."""
+        first, second = (self._forward(works, reduced=reduced) for reduced in (True, False))
+        tasks = [work.task.header.name for work in works]
+        agree = [int(a.argmax()) == int(b.argmax()) for a, b in zip(first.logits, second.logits, strict=True)]
+        self._metrics.count_shadow(tasks, agree, reduced_seconds=first.seconds, full_seconds=second.seconds)
+
+    def groups(self, work: Work) -> Tensor:
+        """For each patch of an image the token that holds it after the last block, int64 [rows, columns] on the CPU.
+
+        Raises:
+            UnsupportedError: if the task's reduction shares out patches among tokens.
+        """
+        images = work.task.header.preprocessing.normalize(work.pixels[None].to(self.device), self.dtype)
+        return groups(work.task.reduced, images)[0].cpu()
 
     def _forward(self, works: Sequence[Work], *, reduced: bool) -> _Passed:
         started = time.perf_counter()

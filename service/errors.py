@@ -3,15 +3,20 @@
 ServiceError
 ├── BadRequestError        400  the body is empty or not what its content type says
 ├── BadImageError          400  an image that is undecodable, truncated or animated
+├── UnauthorizedError      401  the request needs a key and has none
+├── ForbiddenError         403  the key is wrong, or tasks cannot be changed at all
 ├── UnknownTaskError       404
 ├── SlowRequestError       408  the body did not arrive in time
+├── ConflictError          409  the task is not, or no longer, the one that the client meant
 ├── TooLargeError          413  body, pixels or number of images over a limit
 ├── UnsupportedTypeError   415  content type or image format that is not accepted
 ├── InvalidRequestError    422  a parameter or field that is missing, unknown or out of range
+├── InvalidTaskError       422  a task file that cannot be put into service
 ├── OverloadedError        429  the queue is full
 ├── ClientGoneError        499  nobody waits for the answer any more
 ├── NotReadyError          503  starting, draining, or a task that is not loaded
-└── DeadlineExceededError  504
+├── DeadlineExceededError  504
+└── StorageError           507  the task folder cannot be written
 """
 
 from __future__ import annotations
@@ -47,6 +52,23 @@ class BadImageError(ServiceError):
     error_type = "bad_image"
 
 
+class UnauthorizedError(ServiceError):
+    """The request needs a key and has none."""
+
+    status = 401
+    error_type = "unauthorized"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, {"www-authenticate": "Bearer"})
+
+
+class ForbiddenError(ServiceError):
+    """The key is wrong, or the service was started without one."""
+
+    status = 403
+    error_type = "forbidden"
+
+
 class UnknownTaskError(ServiceError):
     """No task of that name."""
 
@@ -59,6 +81,13 @@ class SlowRequestError(ServiceError):
 
     status = 408
     error_type = "slow_request"
+
+
+class ConflictError(ServiceError):
+    """The task is not, or no longer, the one that the client meant."""
+
+    status = 409
+    error_type = "conflict"
 
 
 class TooLargeError(ServiceError):
@@ -80,6 +109,13 @@ class InvalidRequestError(ServiceError):
 
     status = 422
     error_type = "invalid_request"
+
+
+class InvalidTaskError(ServiceError):
+    """A task file that cannot be put into service; what served before goes on serving."""
+
+    status = 422
+    error_type = "invalid_task"
 
 
 class OverloadedError(ServiceError):
@@ -114,3 +150,10 @@ class DeadlineExceededError(ServiceError):
 
     status = 504
     error_type = "deadline_exceeded"
+
+
+class StorageError(ServiceError):
+    """The task folder cannot be written, as when the disk is full."""
+
+    status = 507
+    error_type = "storage"

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,22 +52,27 @@ class BodyReader:
         """
         kind, options = parse_options_header(request.headers.get("content-type"))
         media_type = kind.decode("latin-1")
-        try:
-            async with asyncio.timeout_at(deadline.at):
-                if media_type == MULTIPART:
-                    return await self._read_multipart(request, options.get(b"boundary", b""))
-                if media_type == JSON:
-                    body = await self._read_whole(request)
-                    loop = asyncio.get_running_loop()
-                    return await loop.run_in_executor(self.pool, parse_json, body, self.max_images)
-                if media_type == BYTES or media_type.startswith("image/"):
-                    return [await self._read_whole(request)]
-        except TimeoutError as error:
-            raise SlowRequestError(f"the body did not arrive within {deadline.seconds:g} seconds") from error
-        except ClientDisconnect as error:
-            raise ClientGoneError("the client left before its request was complete") from error
+        async with _arriving(deadline):
+            if media_type == MULTIPART:
+                return await self._read_multipart(request, options.get(b"boundary", b""))
+            if media_type == JSON:
+                body = await self._read_whole(request)
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self.pool, parse_json, body, self.max_images)
+            if media_type == BYTES or media_type.startswith("image/"):
+                return [await self._read_whole(request)]
         sent = f"content type {media_type!r}" if media_type else "a body without content type"
         raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
+
+    async def read_whole(self, request: Request, deadline: Deadline) -> bytes:
+        """The body as it is, of any content type.
+
+        Raises:
+            BadRequestError, TooLargeError: if it is empty or too long.
+            SlowRequestError, ClientGoneError: if it did not arrive.
+        """
+        async with _arriving(deadline):
+            return await self._read_whole(request)
 
     async def _read_whole(self, request: Request) -> bytes:
         body = b"".join([chunk async for chunk in self._chunks(request)])
@@ -100,6 +106,18 @@ class BodyReader:
             if length > self.max_body:
                 raise too_large
             yield chunk
+
+
+@asynccontextmanager
+async def _arriving(deadline: Deadline) -> AsyncIterator[None]:
+    """Says what happened if a body does not arrive."""
+    try:
+        async with asyncio.timeout_at(deadline.at):
+            yield
+    except TimeoutError as error:
+        raise SlowRequestError(f"the body did not arrive within {deadline.seconds:g} seconds") from error
+    except ClientDisconnect as error:
+        raise ClientGoneError("the client left before its request was complete") from error
 
 
 class _Form:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -33,6 +34,16 @@ class Forward:
 
 
 @dataclass(frozen=True)
+class Shadow:
+    """Totals over what ran again in both ways, of one task label; agreeing: images with the same label in both."""
+
+    images: int
+    agreeing: int
+    reduced_seconds: float
+    full_seconds: float
+
+
+@dataclass(frozen=True)
 class Saving:
     """Totals over the reduced forwards of one task label."""
 
@@ -42,6 +53,7 @@ class Saving:
     tokens_out: int
     forward_seconds: float
     baseline_seconds: float
+    shadow: Shadow
 
 
 class Metrics:
@@ -70,7 +82,16 @@ class Metrics:
             "task",
             "source",
         )
-        self.task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
+        self._shadow = self._counter(
+            "shadow_seconds",
+            "Time of batches that ran again to compare, with token reduction and without.",
+            "task",
+            "tokens",
+        )
+        self._agreement = self._counter(
+            "shadow_agreement", "Images in them, by whether both ways gave the same label.", "task", "agree"
+        )
+        self._task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
         self.task_loads = self._counter("task_loads", "Attempts to load a task file.", "result")
         self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
         for reason in reasons:
@@ -90,6 +111,16 @@ class Metrics:
     def label(self, task: str) -> str:
         """The label under which a task, or a name that is none, is counted."""
         return task if task in self._tasks else OTHER
+
+    def set_task_bytes(self, task: str, size: int) -> None:
+        """Tells the size of a task that was put into service."""
+        self._task_bytes.labels(self.label(task)).set(size)
+
+    def remove_task_bytes(self, task: str) -> None:
+        """Forgets the size of a task that is no longer in service."""
+        if task in self._tasks:
+            with suppress(KeyError):
+                self._task_bytes.remove(task)
 
     def count_request(self, task: str, code: int, seconds: float) -> None:
         """Counts an answered request."""
@@ -111,6 +142,16 @@ class Metrics:
             if forward.baseline_seconds is not None:
                 self._baseline.labels(labels[0], CALIBRATED).inc(forward.baseline_seconds)
 
+    def count_shadow(
+        self, tasks: Sequence[str], agree: Sequence[bool], *, reduced_seconds: float, full_seconds: float
+    ) -> None:
+        """Counts a batch that ran again in both ways; a task and a truth value an image."""
+        for task, same in zip(tasks, agree, strict=True):
+            label = self.label(task)
+            self._agreement.labels(label, str(same).lower()).inc()
+            for tokens, seconds in (("reduced", reduced_seconds), ("full", full_seconds)):
+                self._shadow.labels(label, tokens).inc(seconds / len(tasks))
+
     def savings(self) -> list[Saving]:
         """What the counters say about reduced forwards, by task label, so that no two pages can disagree."""
         return [
@@ -121,10 +162,20 @@ class Metrics:
                 tokens_out=int(self._reduced("tokens_out", task)),
                 forward_seconds=self._reduced("forward_seconds", task),
                 baseline_seconds=self._value("forward_baseline_seconds", task=task, source=CALIBRATED),
+                shadow=self._shadow_of(task),
             )
             for task in sorted(self._tasks)
             if task != OTHER or self._reduced("images", OTHER)
         ]
+
+    def _shadow_of(self, task: str) -> Shadow:
+        agreeing, others = (self._value("shadow_agreement", task=task, agree=agree) for agree in ("true", "false"))
+        return Shadow(
+            images=int(agreeing + others),
+            agreeing=int(agreeing),
+            reduced_seconds=self._value("shadow_seconds", task=task, tokens="reduced"),
+            full_seconds=self._value("shadow_seconds", task=task, tokens="full"),
+        )
 
     def _reduced(self, name: str, task: str) -> float:
         return self._value(name, task=task, tokens="reduced")
@@ -136,8 +187,10 @@ class Metrics:
         for code in self._codes:
             self._requests.labels(task, str(code))
         for tokens in ("reduced", "full"):
-            for counter in (self._images, self._tokens_in, self._tokens_out, self._forward):
+            for counter in (self._images, self._tokens_in, self._tokens_out, self._forward, self._shadow):
                 counter.labels(task, tokens)
+        for agree in ("true", "false"):
+            self._agreement.labels(task, agree)
         self._baseline.labels(task, CALIBRATED)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

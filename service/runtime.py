@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
+from torch import Tensor
 
 from service.batcher import Batcher, Done
 from service.calibration import batch_sizes
@@ -22,9 +23,13 @@ from service.errors import NotReadyError
 from service.hardware import cores, pick_workers
 from service.inputs import BodyReader
 from service.metrics import Metrics
-from service.settings import Settings
+from service.sampler import Sampler
+from service.settings import ALL, Settings
+from service.watch import follow
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 Status = Literal["starting", "ready", "draining", "failed"]
 
@@ -54,10 +59,13 @@ class Runtime:
         workers = pick_workers(settings.workers, engine.device)
         self._forward_pool = _threads("forward", workers, settings.threads)
         self._decode_pool = _threads("decode", settings.decode_threads or cores(), 1)
+        self._loader, self._calibrator = (_threads(name, 1, settings.threads) for name in ("loader", "calibrator"))
+        self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
+        self.task_reader = BodyReader(settings.max_task_bytes, 1, self._decode_pool)
         self._decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool)
         self.batcher: Batcher[Group, Work, Output] = Batcher(
-            engine.run,
+            self._run,
             self._forward_pool,
             kind=lambda work: work.task.header.name,
             workers=workers,
@@ -66,6 +74,20 @@ class Runtime:
             max_queue=settings.max_queue,
         )
         metrics.queue_size.set_function(lambda: self.batcher.queued)
+
+    def _run(self, group: Group, works: Sequence[Work]) -> list[Output]:
+        outputs = self.engine.run(group, works)
+        if group.reduced and self._shadows.due():
+            self._calibrator.submit(self._shadow, works)
+        return outputs
+
+    def _shadow(self, works: Sequence[Work]) -> None:
+        try:
+            self.engine.shadow(works)
+        except Exception:
+            logger.exception("a shadow failed")
+        finally:
+            self._shadows.done()
 
     def require_ready(self) -> None:
         """Raises NotReadyError until the service is warm; while it drains, what still arrives is served."""
@@ -100,30 +122,63 @@ class Runtime:
             for i, task in enumerate(tasks)
         ]
 
+    async def explain(self, task: LoadedTask, image: bytes, *, deadline: Deadline) -> tuple[Tensor, Tensor]:
+        """An encoded image to its pixels, uint8 [3, H, W], and which token holds each patch, int64 [rows, columns].
+
+        Raises:
+            OverloadedError, BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError
+            UnsupportedError: if the task's reduction forms no groups.
+        """
+        loop = asyncio.get_running_loop()
+        with self.batcher.admit(1):
+            async with deadline.limit():
+                ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing])
+                return pixels, await loop.run_in_executor(self._calibrator, self.engine.groups, Work(task, pixels))
+
     async def warm_up(self) -> None:
-        """Loads every task and times the forwards; afterwards the service is ready."""
-        loop, settings = asyncio.get_running_loop(), self.settings
+        """Loads the tasks that are to be there from the start and times the forwards; then the service is ready."""
+        loop = asyncio.get_running_loop()
         try:
             for entry in self.catalog.entries():
-                await loop.run_in_executor(self._forward_pool, self.catalog.load, entry.name)
-            tasks = [entry.task for entry in self.catalog.entries() if entry.task]
-            for size in batch_sizes(settings.max_batch):
-                for task in tasks:
-                    await loop.run_in_executor(
-                        self._forward_pool, self.engine.calibrate, task, size, settings.calibration_repeats
-                    )
+                if ALL in self.settings.preload or entry.name in self.settings.preload:
+                    await loop.run_in_executor(self._loader, self.catalog.load, entry.name)
+            await loop.run_in_executor(self._calibrator, self._calibrate)
         except Exception:
             logger.exception("the service cannot start")
             self.status = "failed"
             return
+        tasks = [entry for entry in self.catalog.entries() if entry.task]
         logger.info("ready: %d tasks on %s in %s", len(tasks), self.engine.device, self.engine.dtype)
         self.status = "ready"
         self.warm.set()
+
+    async def administer(self, change: Callable[[], Result]) -> Result:
+        """Calls what changes the catalog in the loader's thread, one change after the other, off the path of requests.
+
+        Tasks of a family that was never timed are timed afterwards, beside whatever else the machine does.
+        """
+        result = await asyncio.get_running_loop().run_in_executor(self._loader, change)
+        self._calibrator.submit(self._calibrate)
+        return result
+
+    async def follow(self) -> None:
+        """Follows the task folder until it is cancelled."""
+        await self.warm.wait()
+        await follow(self.catalog.folder, lambda: self.administer(self.catalog.scan))
+
+    def _calibrate(self) -> None:
+        tasks = [entry.task for entry in self.catalog.entries() if entry.task]
+        for size in batch_sizes(self.settings.max_batch):
+            for task in tasks:
+                if self.status != "draining":
+                    self.engine.calibrate(task, size, self.settings.calibration_repeats)
 
     async def close(self) -> None:
         """Answers what was admitted and ends the threads."""
         self.status = "draining"
         await self.batcher.drain()
+        for pool in (self._loader, self._calibrator):
+            pool.shutdown(cancel_futures=True)
         self._forward_pool.shutdown()
         self._decode_pool.shutdown()
 
@@ -132,11 +187,14 @@ class Runtime:
 async def running(settings: Settings, metrics: Metrics, engine: Engine, catalog: Catalog) -> AsyncIterator[Runtime]:
     """A runtime that warms up in the background while the service already says that it is alive."""
     runtime = Runtime(settings, metrics, engine, catalog)
-    warming = asyncio.create_task(runtime.warm_up())
+    background = [asyncio.create_task(runtime.warm_up())]
+    if settings.watch:
+        background.append(asyncio.create_task(runtime.follow()))
     try:
         yield runtime
     finally:
-        warming.cancel()
+        for task in background:
+            task.cancel()
         await runtime.close()
 
 

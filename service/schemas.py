@@ -71,6 +71,18 @@ class Classifications(Schema):
     results: list[Classification]
 
 
+class Explanation(Schema):
+    """Which patches of an image merged."""
+
+    task: str = Field(examples=["fashion-mnist"])
+    digest: str = Field(description="SHA-256 of the task file that answered")
+    generation: int
+    groups: list[list[int]] = Field(
+        description="for each patch, by rows, the place of the token that holds it after the last block; -1: none"
+    )
+    tokens: TokenCounts
+
+
 class TaskInfo(Schema):
     """A task and its state."""
 
@@ -96,6 +108,16 @@ class TaskList(Schema):
     tasks: list[TaskInfo]
 
 
+class ShadowSavings(Schema):
+    """Batches that ran again after they were answered, with token reduction and without."""
+
+    images: int
+    agreement: float = Field(description="share of images to which both ways give the same label", examples=[0.99])
+    reduced_seconds: float
+    full_seconds: float
+    speedup: float = Field(description="full_seconds / reduced_seconds")
+
+
 class TaskSavings(Schema):
     """What token reduction did for one task since the start, over requests with `tokens=reduced`."""
 
@@ -108,6 +130,7 @@ class TaskSavings(Schema):
         description="forward_seconds, scaled by the measured cost of doing without reduction"
     )
     speedup: float | None = Field(description="baseline_seconds / forward_seconds; below 1 where reduction costs time")
+    shadow: ShadowSavings | None = Field(description="the same, measured on a share of the batches; see shadow_share")
 
 
 class CalibrationPoint(Schema):

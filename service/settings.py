@@ -8,16 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "FPET_"
+ALL = "*"
 
 Format = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
 
 
 def _split(value: object) -> object:
-    return [item.strip() for item in value.split(",")] if isinstance(value, str) else value
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
@@ -55,11 +56,25 @@ class Settings(BaseSettings):
 
     max_body: int = Field(default=32 * 2**20, ge=1, description="bytes in a request's body")
     max_pixels: int = Field(default=50_000_000, ge=1, description="pixels in an image, before it is resized")
-    max_images: int = Field(default=64, ge=1, description="images in a request, times its tasks; at most max-queue")
+    max_images: int = Field(
+        default=64, ge=1, description="images in a request, times its tasks; no more than the queue has places"
+    )
     formats: Annotated[tuple[Format, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=("jpeg", "png", "webp", "gif", "bmp"),
         min_length=1,
         description="image formats accepted, comma-separated",
+    )
+
+    preload: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=(ALL,), description=f"tasks to load at start-up, comma-separated; {ALL} for every one, or nothing"
+    )
+    watch: bool = Field(default=True, description="follow the task folder: load what is new or changed, drop the rest")
+    max_task_bytes: int = Field(default=256 * 2**20, ge=1, description="bytes in a task file")
+    admin_key: SecretStr | None = Field(
+        default=None, min_length=16, description="key with which tasks can be changed; without one nobody can"
+    )
+    admin_key_file: Path | None = Field(
+        default=None, description="file that holds the admin key; or FPET_ADMIN_KEY is the key"
     )
 
     calibration_repeats: int = Field(
@@ -68,10 +83,35 @@ class Settings(BaseSettings):
         le=100,
         description="timings a batch size, with and without token reduction, at start-up; 0: none",
     )
+    shadow_share: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of batches that run again, with token reduction and without, after they were answered",
+    )
     shutdown_delay: float = Field(
         default=1.0, ge=0, description="seconds after SIGTERM in which /readyz says 503 and requests are still accepted"
     )
     drain_seconds: float = Field(default=30.0, gt=0, description="seconds that accepted requests then have to finish")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_key(cls, values: dict[str, object]) -> dict[str, object]:
+        file = values.pop("admin_key_file", None)
+        if file is None:
+            return values
+        if values.get("admin_key") is not None:
+            raise ValueError("admin_key and admin_key_file: give one of them")
+        try:
+            return {**values, "admin_key": Path(str(file)).read_text().strip()}
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"admin_key_file: {file} cannot be read: {error}") from error
+
+    @model_validator(mode="after")
+    def _only_a_folder_of_ones_own_changes(self) -> Self:
+        if self.admin_key is not None and self.tasks is None:
+            raise ValueError("admin_key: the embedded tasks stay as they are; name a folder with tasks")
+        return self
 
     @model_validator(mode="after")
     def _limits_agree(self) -> Self:

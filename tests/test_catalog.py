@@ -32,7 +32,7 @@ def catalog(tmp_path: Path, metrics: Metrics) -> Catalog:
 
 
 def catalog_of(folder: Path, metrics: Metrics) -> Catalog:
-    return Catalog(folder, Engine(BACKBONE, torch.device("cpu"), torch.float32, metrics).load, metrics)
+    return Catalog(folder, Engine(BACKBONE, torch.device("cpu"), torch.float32, metrics).load, metrics, max_bytes=10**6)
 
 
 def test_tasks_are_available_before_they_are_loaded(catalog: Catalog) -> None:

@@ -232,6 +232,21 @@ def test_the_deadline_is_answered_with_504(small_files: Files) -> None:
         assert hurried.metric("queue_size") == 0
 
 
+@pytest.mark.parametrize(("milliseconds", "status"), [("60000", 200), ("0", 422), ("soon", 422)])
+def test_a_client_says_how_long_it_waits(service: Serving, milliseconds: str, status: int) -> None:
+    headers = {"content-type": "image/png", "x-deadline-ms": milliseconds}
+    answer = service.client.post("/v1/tasks/digits/classify", content=IMAGES[0], headers=headers)
+    assert answer.status_code == status, answer.text
+
+
+def test_whose_time_is_up_enters_no_batch(service: Serving) -> None:
+    batches = service.metric("batch_size_count")
+    headers = {"content-type": "image/png", "x-deadline-ms": "0.01"}
+    answer = service.client.post("/v1/tasks/digits/classify", content=IMAGES[0], headers=headers)
+    assert answer.status_code in (408, 504)  # it may be up before the image has arrived
+    assert service.metric("batch_size_count") == batches
+
+
 def test_a_failing_batch_is_an_id_to_its_own_clients_alone(small_files: Files) -> None:
     with serving(small_settings(small_files)) as damaged:
         damaged.runtime.catalog.loaded("digits").reduced.head = torch.nn.Linear(1, 1)

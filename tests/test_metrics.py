@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.metrics import MAX_TASK_LABELS, OTHER, Forward, Metrics, Saving
+from service.metrics import MAX_TASK_LABELS, OTHER, Forward, Metrics, Saving, Shadow
 
 
 def metrics() -> Metrics:
@@ -49,10 +49,19 @@ def test_savings_are_those_of_reduced_forwards() -> None:
     made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
     made.count_batch([Forward("digits", True, 1, 10, 5, seconds=1.0, baseline_seconds=1.5)])
     made.count_batch([Forward("digits", False, 1, 10, 10, seconds=7.0, baseline_seconds=None)])
-    assert Saving("digits", 3, 30, 15, 3.0, 4.5) in made.savings()
+    assert Saving("digits", 3, 30, 15, 3.0, 4.5, Shadow(0, 0, 0.0, 0.0)) in made.savings()
     assert value(made, "forward_seconds_total", task="digits", tokens="full") == 7.0
     assert value(made, "batch_size_sum") == 4
     assert value(made, "batch_tasks_sum") == 3
+
+
+def test_shadows_tell_time_and_agreement_by_task() -> None:
+    made = metrics()
+    made.add_task("plain")
+    made.count_shadow(["digits", "digits", "plain"], [True, False, True], reduced_seconds=3.0, full_seconds=6.0)
+    shadows = {saving.task: saving.shadow for saving in made.savings()}
+    assert shadows["digits"] == Shadow(images=2, agreeing=1, reduced_seconds=2.0, full_seconds=4.0)
+    assert shadows["plain"] == Shadow(images=1, agreeing=1, reduced_seconds=1.0, full_seconds=2.0)
 
 
 def test_two_services_in_one_process_do_not_share_counters() -> None:

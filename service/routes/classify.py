@@ -15,7 +15,7 @@ from service.engine import LoadedTask, Output
 from service.errors import InvalidRequestError, TooLargeError
 from service.inputs import BYTES, JSON, MULTIPART
 from service.middleware import name_tasks
-from service.routes.common import RuntimeDep, errors
+from service.routes.common import DeadlineDep, RuntimeDep, errors
 from service.runtime import Inference, Runtime
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 
@@ -24,7 +24,7 @@ router = APIRouter(tags=["classify"])
 _DEFAULT_TOP_K = 5
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
-_BODY: dict[str, Any] = {
+BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "one image as it is, several as parts of a form (whatever their names), or several in JSON",
@@ -71,11 +71,13 @@ class ManyOptions(Options):
     response_model=Classification,
     response_model_exclude_none=True,
     responses=errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-    openapi_extra=_BODY,
+    openapi_extra=BODY,
 )
-async def classify(request: Request, task: str, runtime: RuntimeDep, options: Annotated[Options, Query()]) -> Response:
+async def classify(
+    request: Request, task: str, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[Options, Query()]
+) -> Response:
     """Labels images with a task's labels. Answers carry their times (ms), token counts and digest as headers too."""
-    (answer,) = await _classify(request, runtime, [task], options)
+    (answer,) = await _classify(request, runtime, deadline, [task], options)
     return Response(_json(answer), media_type=JSON, headers=_headers(answer))
 
 
@@ -84,18 +86,22 @@ async def classify(request: Request, task: str, runtime: RuntimeDep, options: An
     response_model=Classifications,
     response_model_exclude_none=True,
     responses=errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-    openapi_extra=_BODY,
+    openapi_extra=BODY,
 )
-async def classify_by_many(request: Request, runtime: RuntimeDep, options: Annotated[ManyOptions, Query()]) -> Response:
+async def classify_by_many(
+    request: Request, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[ManyOptions, Query()]
+) -> Response:
     """Labels images with the labels of several tasks. Each image is decoded once."""
     name_tasks(request, options.tasks)
-    answers = await _classify(request, runtime, options.tasks, options)
+    answers = await _classify(request, runtime, deadline, options.tasks, options)
     return Response(_json(Classifications(results=answers)), media_type=JSON)
 
 
-async def _classify(request: Request, runtime: Runtime, names: Sequence[str], options: Options) -> list[Classification]:
+async def _classify(
+    request: Request, runtime: Runtime, deadline: Deadline, names: Sequence[str], options: Options
+) -> list[Classification]:
     loop = asyncio.get_running_loop()
-    arrived, deadline = loop.time(), Deadline.after(runtime.settings.deadline)
+    arrived = loop.time()
     runtime.require_ready()
     tasks = [runtime.catalog.loaded(name) for name in names]
     top_k = [_top_k(options, task) for task in tasks]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 
+from service.deadline import Deadline
 from service.runtime import Runtime
 from service.schemas import Error
 
@@ -17,13 +18,31 @@ async def _runtime(request: Request) -> Runtime:  # a plain function would run i
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 
+
+async def _deadline(
+    runtime: RuntimeDep,
+    x_deadline_ms: Annotated[
+        float | None,
+        Header(gt=0, allow_inf_nan=False, description="milliseconds after which the client waits no longer"),
+    ] = None,
+) -> Deadline:
+    longest = runtime.settings.deadline
+    return Deadline.after(longest if x_deadline_ms is None else min(longest, x_deadline_ms / 1000))
+
+
+# The client's deadline, or the service's if that is sooner, counted from the arrival of the request.
+DeadlineDep = Annotated[Deadline, Depends(_deadline)]
+
 _ERRORS = {
     400: ("the body is empty, or an image undecodable, truncated or animated", "bad_image", "the image is empty"),
+    401: ("no admin key", "unauthorized", "changing tasks needs the header 'Authorization: Bearer <admin key>'"),
+    403: ("a wrong admin key, or the service has none", "forbidden", "the admin key is wrong"),
     404: ("unknown task", "unknown_task", "there is no task 'shoes'; GET /v1/tasks lists them"),
     408: ("the body did not arrive in time", "slow_request", "the body did not arrive within 30 seconds"),
+    409: ("the task is another one by now", "conflict", "the task 'shoes' is at generation 3, digest 22a875..."),
     413: ("too many bytes, pixels or images", "too_large", "the body is longer than the limit of 33554432 bytes"),
     415: ("content type or image format that is not accepted", "unsupported_type", "content type 'text/plain' ..."),
-    422: ("a parameter or field is wrong", "invalid_request", "query.top_k: the task has 10 labels"),
+    422: ("a parameter, field or task file is wrong", "invalid_request", "query.top_k: the task has 10 labels"),
     429: (
         "the queue is full; see Retry-After",
         "overloaded",
@@ -32,6 +51,11 @@ _ERRORS = {
     500: ("an id for the log and nothing else", "internal_error", "internal error 5f1c..."),
     503: ("starting or draining", "not_ready", "the service is starting"),
     504: ("the deadline passed", "deadline_exceeded", "no answer was ready within 30 seconds"),
+    507: (
+        "the task folder cannot be written",
+        "storage",
+        "shoes.safetensors: cannot be written: ...",
+    ),
 }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from service.calibration import Point
-from service.metrics import Saving
+from service.metrics import Saving, Shadow
 from service.routes.common import RuntimeDep
-from service.schemas import CalibrationPoint, Savings, TaskCalibration, TaskSavings
+from service.schemas import CalibrationPoint, Savings, ShadowSavings, TaskCalibration, TaskSavings
 
 router = APIRouter(tags=["savings"])
 
@@ -35,6 +35,17 @@ def _task(saving: Saving) -> TaskSavings:
         forward_seconds=saving.forward_seconds,
         baseline_seconds=saving.baseline_seconds,
         speedup=saving.baseline_seconds / saving.forward_seconds if known else None,
+        shadow=_shadow(saving.shadow) if saving.shadow.images else None,
+    )
+
+
+def _shadow(shadow: Shadow) -> ShadowSavings:
+    return ShadowSavings(
+        images=shadow.images,
+        agreement=shadow.agreeing / shadow.images,
+        reduced_seconds=shadow.reduced_seconds,
+        full_seconds=shadow.full_seconds,
+        speedup=shadow.full_seconds / shadow.reduced_seconds,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from service.catalog import Entry
 from service.routes.common import RuntimeDep, errors
@@ -14,16 +14,20 @@ router = APIRouter(tags=["tasks"])
 @router.get("/v1/tasks", response_model_exclude_none=True)
 async def list_tasks(runtime: RuntimeDep) -> TaskList:
     """All tasks, by name."""
-    return TaskList(tasks=[_info(entry) for entry in runtime.catalog.entries()])
+    return TaskList(tasks=[describe(entry) for entry in runtime.catalog.entries()])
 
 
 @router.get("/v1/tasks/{task}", response_model_exclude_none=True, responses=errors(404, 422))
-async def get_task(task: str, runtime: RuntimeDep) -> TaskInfo:
-    """One task."""
-    return _info(runtime.catalog.entry(task))
+async def get_task(task: str, runtime: RuntimeDep, response: Response) -> TaskInfo:
+    """One task; its digest is the ETag."""
+    info = describe(runtime.catalog.entry(task))
+    if info.digest is not None:
+        response.headers["etag"] = f'"{info.digest}"'
+    return info
 
 
-def _info(entry: Entry) -> TaskInfo:
+def describe(entry: Entry) -> TaskInfo:
+    """What is told of a task."""
     if entry.task is None:
         return TaskInfo(name=entry.name, state=entry.state, reason=entry.reason)
     task, header = entry.task, entry.task.header

@@ -1,0 +1,116 @@
+"""PUT and DELETE /v1/tasks/{task}, and /load and /unload below it: tasks change while the service runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from pydantic import BaseModel, Field
+
+from service.auth import check_admin
+from service.catalog import Entry
+from service.deadline import Deadline
+from service.errors import ConflictError
+from service.inputs import BYTES
+from service.routes.common import RuntimeDep, errors
+from service.routes.tasks import describe
+from service.runtime import Runtime
+from service.schemas import TaskInfo
+
+_FILE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "a task file",
+        "content": {BYTES: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_ANY = "*"
+
+
+class Conditions(BaseModel):
+    """Headers that say on which condition a task is to be changed."""
+
+    if_match: str | None = Field(
+        default=None, description="digest in double quotes, or *: only if the task is this one, or any"
+    )
+    if_none_match: Literal["*"] | None = Field(default=None, description="only if there is no such task")
+
+
+ConditionsHeader = Annotated[Conditions, Header()]
+
+
+async def _authorized(
+    runtime: RuntimeDep,
+    authorization: Annotated[str | None, Header(description="Bearer and the admin key")] = None,
+) -> None:
+    check_admin(runtime.settings.admin_key, authorization)
+    runtime.require_ready()
+
+
+router = APIRouter(tags=["administration"], dependencies=[Depends(_authorized)])
+
+
+@router.put(
+    "/v1/tasks/{task}",
+    response_model=TaskInfo,
+    response_model_exclude_none=True,
+    responses={201: {"model": TaskInfo}, **errors(400, 401, 403, 408, 409, 413, 422, 500, 503, 507)},
+    openapi_extra=_FILE,
+)
+async def put_task(
+    request: Request,
+    response: Response,
+    task: str,
+    runtime: RuntimeDep,
+    conditions: ConditionsHeader,
+) -> TaskInfo:
+    """Puts a task into service, or another file in its place. Until it answers, the old one serves."""
+    data = await runtime.task_reader.read_whole(request, Deadline.after(runtime.settings.deadline))
+    known = task in {entry.name for entry in runtime.catalog.entries()}
+
+    def put() -> Entry:
+        _check(conditions, runtime, task)
+        return runtime.catalog.put(task, data)
+
+    info = describe(await runtime.administer(put))
+    response.status_code = 200 if known else 201
+    response.headers["etag"] = f'"{info.digest}"'
+    return info
+
+
+@router.delete("/v1/tasks/{task}", status_code=204, responses=errors(401, 403, 404, 409, 422, 503, 507))
+async def delete_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> None:
+    """Takes a task out of service and deletes its file. Requests in flight are still answered."""
+
+    def delete() -> None:
+        runtime.catalog.entry(task)
+        _check(conditions, runtime, task)
+        runtime.catalog.delete(task)
+
+    await runtime.administer(delete)
+
+
+@router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=errors(401, 403, 404, 422, 503))
+async def load_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+    """Puts the task's file into service, again if it is; `state` and `reason` say what became of it."""
+    return describe(await runtime.administer(lambda: runtime.catalog.load(task)))
+
+
+@router.post("/v1/tasks/{task}/unload", response_model_exclude_none=True, responses=errors(401, 403, 404, 422, 503))
+async def unload_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+    """Takes a task out of service; its file stays. Requests in flight are still answered."""
+    return describe(await runtime.administer(lambda: runtime.catalog.unload(task)))
+
+
+def _check(conditions: Conditions, runtime: Runtime, name: str) -> None:
+    """Called where the catalog changes, so that nothing can change in between."""
+    entry = next((entry for entry in runtime.catalog.entries() if entry.name == name), None)
+    if conditions.if_none_match and entry is not None:
+        raise ConflictError(f"there is a task {name!r} already")
+    if conditions.if_match is None:
+        return
+    if entry is None or entry.task is None:
+        raise ConflictError(f"no task {name!r} is in service")
+    wanted = {tag.strip().strip('"') for tag in conditions.if_match.split(",")}
+    if wanted.isdisjoint({_ANY, entry.task.digest}):
+        raise ConflictError(f"the task {name!r} is at generation {entry.task.generation}, digest {entry.task.digest}")
