@@ -19,7 +19,7 @@ from service.failures import ERROR_TYPES, STATUS_CODES, Failure
 from service.hardware import pick_device, pick_dtype
 from service.metrics import Metrics
 from service.middleware import Observed
-from service.routes import admin, classify, explain, health, savings, tasks
+from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_repository
 from service.runtime import running
 from service.settings import ALL, Settings
 
@@ -57,6 +57,6 @@ def create_app(settings: Settings) -> FastAPI:
     for kind in (ServiceError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, fail)
     app.add_middleware(Observed, metrics=metrics)
-    for part in (classify, explain, tasks, admin, savings, health):
+    for part in (classify, explain, tasks, admin, savings, health, v2, v2_repository):
         app.include_router(part.router)
     return app

@@ -33,15 +33,18 @@ def batch_sizes(largest: int) -> list[int]:
 
 
 def measure(batch_size: int, repeats: int, seconds: Callable[[bool], float]) -> Point:
-    """Times both forwards alternately, each first in turn, so that a drift of the machine's speed meets both.
+    """Times both forwards of a batch of that size; `seconds` runs one, reduced or not, and returns what it took."""
+    reduced, full = alternate(repeats, seconds)
+    return Point(batch_size, median(reduced), median(full))
 
-    seconds: runs one forward of a batch of that size, reduced or not, and returns what it took.
-    """
+
+def alternate(repeats: int, seconds: Callable[[bool], float]) -> tuple[list[float], list[float]]:
+    """Seconds of True and of False, each first in turn, so that a drift of the machine's speed meets both."""
     times: dict[bool, list[float]] = {True: [], False: []}
     for i in range(repeats):
-        for reduced in (True, False) if i % 2 == 0 else (False, True):
-            times[reduced].append(seconds(reduced))
-    return Point(batch_size, median(times[True]), median(times[False]))
+        for which in (True, False) if i % 2 == 0 else (False, True):
+            times[which].append(seconds(which))
+    return times[True], times[False]
 
 
 def ratio_at(points: Sequence[Point], batch_size: int) -> float:

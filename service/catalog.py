@@ -69,6 +69,10 @@ class Catalog:
         entries = dict(self._entries)
         return [entries[name] for name in sorted(entries)]
 
+    def serving(self) -> list[LoadedTask]:
+        """All tasks that answer, by name."""
+        return [entry.task for entry in self.entries() if entry.task]
+
     def entry(self, name: str) -> Entry:
         """The task of that name.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from fpet.preprocess import normalize
 from fpet.task import Task
 from fpet.vit import AdaptedViT, check_parity
 from service.calibration import Point, measure, ratio_at
+from service.folded import Instance, own_bytes
 from service.metrics import Forward, Metrics
 
 
@@ -28,9 +29,11 @@ class LoadedTask:
     """A task that can answer; it is replaced as a whole and never changed.
 
     digest, size: of the task file; generation: how often a task of this name was loaded, from 1; family: tasks that
-    have it in common can share a batch; tokens_in, tokens_out: of one image, with reduction.
+    have it in common can share a batch; tokens_in, tokens_out: of one image, with reduction; resident: bytes of its own
+    tensors.
     """
 
+    path: Path
     header: TaskHeader
     digest: str
     size: int
@@ -40,19 +43,26 @@ class LoadedTask:
     full: AdaptedViT
     tokens_in: int
     tokens_out: int
+    resident: int
 
 
 @dataclass(frozen=True)
 class Group:
-    """What the images of one batch have in common."""
+    """What the images of one batch have in common; those of a folded task have a group to themselves.
+
+    dtype: of the pixels.
+    """
 
     family: str
     reduced: bool
+    folded: Instance | None = None
+    dtype: torch.dtype = torch.uint8
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """An image to be classified by a task; pixels: uint8 [3, H, W], of the size that the task asks for."""
+    """An image to be classified by a task; pixels: [3, H, W], of the size that the task asks for, uint8 or, if they are
+    normalised as it asks, float32."""
 
     task: LoadedTask
     pixels: Tensor
@@ -68,13 +78,24 @@ class Output:
 
 
 class Engine:
-    """Runs batches. Loading, calibrating and running may happen in different threads at once."""
+    """Runs batches. Loading, calibrating and running may happen in different threads at once.
 
-    def __init__(self, backbone: Backbone, device: torch.device, dtype: torch.dtype, metrics: Metrics) -> None:
+    source: the backbone's file, if it does not serve in float32 on the CPU.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        device: torch.device,
+        dtype: torch.dtype,
+        metrics: Metrics,
+        source: Path | None = None,
+    ) -> None:
         self.backbone = backbone
         self.device = device
         self.dtype = dtype
         self._metrics = metrics
+        self.source = source
         self._warm: set[tuple[str, int]] = set()
         self._calibrations: dict[str, list[Point]] = {}
 
@@ -88,7 +109,8 @@ class Engine:
         backbone = load_backbone(path)
         check_parity(backbone)
         backbone.vit.to(device=device, dtype=dtype)
-        return cls(backbone, device, dtype, metrics)
+        same = device.type == "cpu" and dtype == torch.float32
+        return cls(backbone, device, dtype, metrics, None if same else path)
 
     def load(self, task: Task, generation: int) -> LoadedTask:
         """Builds a task's models and runs each once, so that what cannot answer is not put into service.
@@ -99,6 +121,7 @@ class Engine:
         try:
             reduced = task.build(self.backbone, self.dtype, self.device)
             loaded = LoadedTask(
+                path=task.path,
                 header=task.header,
                 digest=task.digest,
                 size=task.size,
@@ -109,47 +132,50 @@ class Engine:
                 full=reduced.unreduced(),
                 tokens_in=reduced.tokens_in,
                 tokens_out=reduced.tokens_out,
+                resident=own_bytes(reduced, self.backbone.vit),
             )
             for shortened in (True, False):
-                self._forward(_blank(loaded, 1), reduced=shortened)
+                self.seconds(Group(loaded.family, shortened), loaded, 1)
         except (AssertionError, RuntimeError) as error:  # timm's and torch's words for shapes that do not fit
             raise TaskError(f"{task.path}: the model cannot run: {error}") from error
         return loaded
 
-    def calibrate(self, task: LoadedTask, batch_size: int, repeats: int) -> None:
+    def calibrate(self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None) -> None:
         """Runs both forwards of the task once at this batch size, to warm up, and then times them.
 
         Sizes come in ascending order. Tasks of a family share their timings, and those without a reducer have nothing
-        to compare: they return at once.
+        to compare: they return at once. A folded task has timings of its own.
         """
-        if task.tokens_out == task.tokens_in or (task.family, batch_size) in self._warm:
+        if task.tokens_out == task.tokens_in or (not folded and (task.family, batch_size) in self._warm):
             return
-        self._warm.add((task.family, batch_size))
-        works = _blank(task, batch_size)
 
         def seconds(reduced: bool) -> float:
-            return self._forward(works, reduced=reduced).seconds
+            return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
+        if not folded:
+            self._warm.add((task.family, batch_size))
         seconds(True), seconds(False)
         if repeats:
-            # A new list each time: others read while this runs.
-            points = [*self._calibrations.get(task.family, []), measure(batch_size, repeats, seconds)]
-            self._calibrations[task.family] = points
+            # Others read the list while this runs; it only ever grows at its end.
+            points = folded.points if folded else self._calibrations.setdefault(task.family, [])
+            points.append(measure(batch_size, repeats, seconds))
 
-    def calibration(self, task: LoadedTask) -> tuple[Point, ...]:
-        """The timings that the task's baseline rests on."""
-        return tuple(self._calibrations.get(task.family, ()))
+    def calibration(self, task: LoadedTask, folded: Instance | None = None) -> tuple[Point, ...]:
+        """The timings that the task's baseline rests on: its family's, as long as a folded task has none yet."""
+        own = folded.points if folded else ()
+        return tuple(own or self._calibrations.get(task.family, ()))
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
-        passed = self._forward(works, reduced=group.reduced)
-        self._metrics.count_batch(self._costs([work.task for work in works], group.reduced, passed.seconds))
+        passed = self._forward(group, works)
+        self._metrics.count_batch(self._costs(group, [work.task for work in works], passed.seconds))
+        self._metrics.batches.labels("folded" if group.folded else "mixed").inc()
         probabilities = [logits.softmax(dim=0) for logits in passed.logits]
         return [Output(*one) for one in zip(passed.logits, probabilities, passed.embeddings, strict=True)]
 
-    def shadow(self, works: Sequence[Work]) -> None:
+    def shadow(self, group: Group, works: Sequence[Work]) -> None:
         """Runs a batch again with token reduction and without, and counts how long both took and where they agree."""
-        first, second = (self._forward(works, reduced=reduced) for reduced in (True, False))
+        first, second = (self._forward(replace(group, reduced=reduced), works) for reduced in (True, False))
         tasks = [work.task.header.name for work in works]
         agree = [int(a.argmax()) == int(b.argmax()) for a, b in zip(first.logits, second.logits, strict=True)]
         self._metrics.count_shadow(tasks, agree, reduced_seconds=first.seconds, full_seconds=second.seconds)
@@ -163,37 +189,48 @@ class Engine:
         images = work.task.header.preprocessing.normalize(work.pixels[None].to(self.device), self.dtype)
         return groups(work.task.reduced, images)[0].cpu()
 
-    def _forward(self, works: Sequence[Work], *, reduced: bool) -> _Passed:
+    def seconds(self, group: Group, task: LoadedTask, batch_size: int) -> float:
+        """What a batch of blank images of the task takes, which is counted nowhere."""
+        blank = torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8)
+        return self._forward(group, [Work(task, blank)] * batch_size).seconds
+
+    def _forward(self, group: Group, works: Sequence[Work]) -> _Passed:
         started = time.perf_counter()
-        models = [work.task.reduced if reduced else work.task.full for work in works]
+        owners = [group.folded or work.task for work in works]
+        models = [owner.reduced if group.reduced else owner.full for owner in owners]
         with torch.inference_mode():
             pixels = torch.stack([work.pixels for work in works]).to(self.device)
-            images = normalize(pixels, [work.task.header.preprocessing for work in works], self.dtype)
+            if group.dtype == torch.uint8:
+                images = normalize(pixels, [work.task.header.preprocessing for work in works], self.dtype)
+            else:
+                images = pixels.to(self.dtype)
             embeddings = features(models, images)
             # Copying to the CPU waits for the device, so that the clock sees all of the work.
             logits = _by_head(models, embeddings)
             embeddings = embeddings.float().cpu()
         return _Passed(embeddings, logits, time.perf_counter() - started)
 
-    def _costs(self, tasks: Sequence[LoadedTask], reduced: bool, seconds: float) -> list[Forward]:
+    def _costs(self, group: Group, tasks: Sequence[LoadedTask], seconds: float) -> list[Forward]:
         """The batch, divided among its tasks by their shares of the images."""
         return [
             Forward(
                 task=task.header.name,
-                reduced=reduced,
+                reduced=group.reduced,
                 images=images,
                 tokens_in=images * task.tokens_in,
-                tokens_out=images * (task.tokens_out if reduced else task.tokens_in),
+                tokens_out=images * (task.tokens_out if group.reduced else task.tokens_in),
                 seconds=seconds * images / len(tasks),
-                baseline_seconds=self._baseline(task, len(tasks), seconds * images / len(tasks)) if reduced else None,
+                baseline_seconds=self._baseline(group, task, len(tasks), seconds * images / len(tasks)),
             )
             for task, images in Counter(tasks).items()
         ]
 
-    def _baseline(self, task: LoadedTask, batch_size: int, seconds: float) -> float | None:
+    def _baseline(self, group: Group, task: LoadedTask, batch_size: int, seconds: float) -> float | None:
+        if not group.reduced:
+            return None
         if task.tokens_out == task.tokens_in:
             return seconds
-        points = self.calibration(task)
+        points = self.calibration(task, group.folded)
         return seconds * ratio_at(points, batch_size) if points else None
 
 
@@ -211,7 +248,3 @@ def _by_head(models: Sequence[AdaptedViT], embeddings: Tensor) -> list[Tensor]:
         rows = [row for row, other in enumerate(models) if other is model]
         logits |= zip(rows, model.head(embeddings[rows]).float().cpu(), strict=True)
     return [logits[row] for row in range(len(models))]
-
-
-def _blank(task: LoadedTask, batch_size: int) -> list[Work]:
-    return [Work(task, torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8))] * batch_size

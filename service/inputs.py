@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pydantic
 from python_multipart.exceptions import FormParserError
@@ -28,6 +28,8 @@ from service.schemas import EncodedImages
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 MULTIPART = "multipart/form-data"
 JSON = "application/json"
@@ -64,7 +66,7 @@ class BodyReader:
         sent = f"content type {media_type!r}" if media_type else "a body without content type"
         raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
 
-    async def read_whole(self, request: Request, deadline: Deadline) -> bytes:
+    async def read_whole(self, request: Request, deadline: Deadline, *, may_be_empty: bool = False) -> bytes:
         """The body as it is, of any content type.
 
         Raises:
@@ -72,11 +74,11 @@ class BodyReader:
             SlowRequestError, ClientGoneError: if it did not arrive.
         """
         async with _arriving(deadline):
-            return await self._read_whole(request)
+            return await self._read_whole(request, may_be_empty=may_be_empty)
 
-    async def _read_whole(self, request: Request) -> bytes:
+    async def _read_whole(self, request: Request, *, may_be_empty: bool = False) -> bytes:
         body = b"".join([chunk async for chunk in self._chunks(request)])
-        if not body:
+        if not body and not may_be_empty:
             raise BadRequestError("the body is empty")
         return body
 
@@ -150,15 +152,24 @@ def parse_json(body: bytes, max_images: int) -> list[bytes]:
         InvalidRequestError: if it is none, or a string is not base64.
         TooLargeError: if there are more than `max_images`.
     """
+    texts = parse(EncodedImages, body).images
+    if len(texts) > max_images:
+        raise _too_many(max_images)
+    return [decode_base64(text, f"images.{i}") for i, text in enumerate(texts)]
+
+
+def parse(schema: type[Model], body: bytes) -> Model:
+    """JSON as a document of that schema.
+
+    Raises:
+        InvalidRequestError: naming the field that is wrong.
+    """
     try:
-        texts = EncodedImages.model_validate_json(body).images
+        return schema.model_validate_json(body)
     except pydantic.ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidRequestError(f"{where}: {first['msg']}" if where else first["msg"]) from error
-    if len(texts) > max_images:
-        raise _too_many(max_images)
-    return [decode_base64(text, f"images.{i}") for i, text in enumerate(texts)]
 
 
 def decode_base64(text: str, where: str) -> bytes:

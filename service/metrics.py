@@ -91,13 +91,21 @@ class Metrics:
         self._agreement = self._counter(
             "shadow_agreement", "Images in them, by whether both ways gave the same label.", "task", "agree"
         )
+        self.batches = self._counter("batches", "Batches, by whether their one task was folded.", "path")
         self._task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
+        self.resident_bytes = self._gauge(
+            "resident_bytes", "Tensors in memory: of the backbone, of tasks without it, of folded tasks.", "kind"
+        )
+        self.folded_bytes = self._gauge("folded_bytes", "Folded tasks, in their budget folded_bytes.")
+        self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")
         self.task_loads = self._counter("task_loads", "Attempts to load a task file.", "result")
         self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
         for reason in reasons:
             self.failures.labels(reason)
         for result in ("loaded", "failed"):
             self.task_loads.labels(result)
+        for path in ("mixed", "folded"):
+            self.batches.labels(path)
         for tokens in ("reduced", "full"):
             self._forward_duration.labels(tokens)
         self._start_at_zero(OTHER)

@@ -7,24 +7,27 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from service.batcher import Batcher, Done
+from service.batcher import Batcher
 from service.calibration import batch_sizes
 from service.catalog import Catalog
 from service.deadline import Deadline
 from service.decode import Decoder
 from service.engine import Engine, Group, LoadedTask, Output, Work
 from service.errors import NotReadyError
+from service.folded import own_bytes
+from service.folding import Folding
 from service.hardware import cores, pick_workers
+from service.inference import Inferences
 from service.inputs import BodyReader
 from service.metrics import Metrics
 from service.sampler import Sampler
 from service.settings import ALL, Settings
+from service.statistics import Statistics
 from service.watch import follow
 
 logger = logging.getLogger(__name__)
@@ -32,18 +35,6 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 Status = Literal["starting", "ready", "draining", "failed"]
-
-
-@dataclass(frozen=True)
-class Inference:
-    """One task's outputs, one an image, in their order; tokens of each after the last block; where the time went, in
-    seconds."""
-
-    outputs: list[Output]
-    tokens_out: int
-    decode: float
-    queue: float
-    inference: float
 
 
 class Runtime:
@@ -54,12 +45,16 @@ class Runtime:
         self.metrics = metrics
         self.engine = engine
         self.catalog = catalog
+        self.statistics = Statistics(metrics)
         self.status: Status = "starting"
         self.warm = asyncio.Event()
         workers = pick_workers(settings.workers, engine.device)
         self._forward_pool = _threads("forward", workers, settings.threads)
         self._decode_pool = _threads("decode", settings.decode_threads or cores(), 1)
-        self._loader, self._calibrator = (_threads(name, 1, settings.threads) for name in ("loader", "calibrator"))
+        self._loader, self._calibrator, self._folder = (
+            _threads(name, 1, settings.threads) for name in ("loader", "calibrator", "folder")
+        )
+        self.folding = Folding(settings, metrics, engine, self._folder, catalog.serving)
         self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
         self.task_reader = BodyReader(settings.max_task_bytes, 1, self._decode_pool)
@@ -73,17 +68,22 @@ class Runtime:
             max_kinds=settings.max_batch_tasks,
             max_queue=settings.max_queue,
         )
+        self.inferences = Inferences(self.batcher, self._decoder, self.folding.group, metrics, self.statistics)
         metrics.queue_size.set_function(lambda: self.batcher.queued)
+        metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
+        metrics.resident_bytes.labels("tasks").set_function(lambda: sum(task.resident for task in catalog.serving()))
 
     def _run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         outputs = self.engine.run(group, works)
+        self.statistics.count_batch(work.task.header.name for work in works)
+        self.folding.count(works)
         if group.reduced and self._shadows.due():
-            self._calibrator.submit(self._shadow, works)
+            self._calibrator.submit(self._shadow, group, works)
         return outputs
 
-    def _shadow(self, works: Sequence[Work]) -> None:
+    def _shadow(self, group: Group, works: Sequence[Work]) -> None:
         try:
-            self.engine.shadow(works)
+            self.engine.shadow(group, works)
         except Exception:
             logger.exception("a shadow failed")
         finally:
@@ -93,34 +93,6 @@ class Runtime:
         """Raises NotReadyError until the service is warm; while it drains, what still arrives is served."""
         if self.status in ("starting", "failed"):
             raise NotReadyError(f"the service is {self.status}")
-
-    async def infer(
-        self, tasks: Sequence[LoadedTask], images: Sequence[bytes], *, reduced: bool, deadline: Deadline
-    ) -> list[Inference]:
-        """Encoded images to outputs, by each of the tasks.
-
-        Raises:
-            OverloadedError: before anything is decoded.
-            BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError, BatchError
-        """
-        loop = asyncio.get_running_loop()
-        with self.batcher.admit(len(tasks) * len(images)) as ticket:
-            admitted = loop.time()
-            async with deadline.limit():
-                pixels = await self._decoder.decode(images, [task.header.preprocessing for task in tasks])
-            decoded = loop.time() - admitted
-            self.metrics.decode_seconds.observe(decoded)
-            works = [
-                (Group(task.family, reduced), Work(task, one))
-                for task, own in zip(tasks, zip(*pixels, strict=True), strict=True)
-                for one in own
-            ]
-            done = await self.batcher.submit(ticket, works, deadline)
-        self.metrics.queue_seconds.observe(min(one.started for one in done) - done[0].queued)
-        return [
-            _inference(task, done[i * len(images) : (i + 1) * len(images)], reduced=reduced, decode=decoded)
-            for i, task in enumerate(tasks)
-        ]
 
     async def explain(self, task: LoadedTask, image: bytes, *, deadline: Deadline) -> tuple[Tensor, Tensor]:
         """An encoded image to its pixels, uint8 [3, H, W], and which token holds each patch, int64 [rows, columns].
@@ -157,9 +129,20 @@ class Runtime:
 
         Tasks of a family that was never timed are timed afterwards, beside whatever else the machine does.
         """
-        result = await asyncio.get_running_loop().run_in_executor(self._loader, change)
+
+        def apply() -> Result:
+            try:
+                return change()
+            finally:
+                self.folding.retain()
+
+        result = await asyncio.get_running_loop().run_in_executor(self._loader, apply)
         self._calibrator.submit(self._calibrate)
         return result
+
+    async def fold(self, change: Callable[[], None]) -> None:
+        """Calls what folds a task, or no longer, in the thread for that."""
+        await asyncio.get_running_loop().run_in_executor(self._folder, change)
 
     async def follow(self) -> None:
         """Follows the task folder until it is cancelled."""
@@ -167,7 +150,7 @@ class Runtime:
         await follow(self.catalog.folder, lambda: self.administer(self.catalog.scan))
 
     def _calibrate(self) -> None:
-        tasks = [entry.task for entry in self.catalog.entries() if entry.task]
+        tasks = self.catalog.serving()
         for size in batch_sizes(self.settings.max_batch):
             for task in tasks:
                 if self.status != "draining":
@@ -176,10 +159,12 @@ class Runtime:
     async def close(self) -> None:
         """Answers what was admitted and ends the threads."""
         self.status = "draining"
+        self.folding.close()
         await self.batcher.drain()
         for pool in (self._loader, self._calibrator):
             pool.shutdown(cancel_futures=True)
         self._forward_pool.shutdown()
+        self._folder.shutdown(cancel_futures=True)
         self._decode_pool.shutdown()
 
 
@@ -196,17 +181,6 @@ async def running(settings: Settings, metrics: Metrics, engine: Engine, catalog:
         for task in background:
             task.cancel()
         await runtime.close()
-
-
-def _inference(task: LoadedTask, done: Sequence[Done[Output]], *, reduced: bool, decode: float) -> Inference:
-    queued, started = done[0].queued, min(one.started for one in done)
-    return Inference(
-        outputs=[one.result for one in done],
-        tokens_out=task.tokens_out if reduced else task.tokens_in,
-        decode=decode,
-        queue=started - queued,
-        inference=max(one.finished for one in done) - started,
-    )
 
 
 def _threads(name: str, count: int, torch_threads: int) -> ThreadPoolExecutor:

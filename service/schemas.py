@@ -97,6 +97,11 @@ class TaskInfo(Schema):
     adapter: str | None = None
     reducer: str | None = None
     tokens: TokenCounts | None = None
+    path: Literal["mixed", "folded"] | None = Field(
+        default=None, description="in batches with the tasks of its family, or folded into weights of its own"
+    )
+    folded_bytes: int | None = Field(default=None, description="bytes of these weights beyond what they share")
+    pinned: bool | None = Field(default=None, description="whether it stays folded whatever is measured or asked")
     provenance: dict[str, Any] | None = Field(
         default=None, description="data, recipe, seed and accuracies as its author wrote"
     )

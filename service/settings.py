@@ -77,6 +77,13 @@ class Settings(BaseSettings):
         default=None, description="file that holds the admin key; or FPET_ADMIN_KEY is the key"
     )
 
+    folded_bytes: int = Field(
+        default=256 * 2**20, ge=0, description="bytes for the folded weights of hot and pinned tasks; 0: none is folded"
+    )
+    folded_share: float = Field(
+        default=0.2, gt=0, le=1, description="share of the latest 1000 images, or so, from which a task is hot"
+    )
+
     calibration_repeats: int = Field(
         default=5,
         ge=0,

@@ -27,6 +27,8 @@ from service.settings import Settings
 
 Result = TypeVar("Result")
 
+REPADAPTER = Method("repadapter", {"dim": 4})
+
 
 @dataclass(frozen=True)
 class Files:
@@ -58,6 +60,13 @@ def write_task(path: Path, header: TaskHeader, backbone: Backbone, seed: int = 0
         for parameter in model.trainable().parameters():
             torch.nn.init.normal_(parameter, std=0.5)
     save_task(path, header, model)
+
+
+def write_foldable(folder: Path, name: str, seed: int = 0, adapter: Method = REPADAPTER) -> Path:
+    """Writes a task of that name, by default of a family that folds."""
+    backbone, path = small_backbone(), folder / f"{name}.safetensors"
+    write_task(path, dataclasses.replace(small_header(backbone, adapter), name=name), backbone, seed)
+    return path
 
 
 def small_settings(files: Files, **changes: object) -> Settings:

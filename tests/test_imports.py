@@ -18,6 +18,7 @@ FORBIDDEN: list[tuple[str, tuple[str, ...]]] = [
     ("fpet/reducers/*.py", ("fpet.adapters", "timm")),
     ("service/batcher.py", ("torch", "fastapi", "starlette", "fpet")),
     ("service/decode.py", ("fastapi", "starlette")),
+    ("service/v2/*.py", ("fastapi", "starlette")),
     ("service/errors.py", ("service", "fpet")),
     ("service/settings.py", ("service", "fpet")),
     ("service/metrics.py", ("service", "fpet")),

@@ -39,6 +39,14 @@ def test_the_python_block_runs() -> None:
     assert done.stdout.strip() == "5"
 
 
+def test_the_client_of_the_open_inference_protocol_runs(embedded_service: Serving) -> None:
+    (block,) = blocks("py")
+    host, port = embedded_service.address
+    script = block.replace("127.0.0.1:8000", f"{host}:{port}")
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r":(\d):(\d)'", done.stdout) == [("5", "5"), ("7", "7")]
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_curl_commands_answer(embedded_service: Serving) -> None:
     (block,) = (block for block in blocks("sh") if "url=" in block)

@@ -1,4 +1,4 @@
-"""PUT and DELETE /v1/tasks/{task}, and /load and /unload below it: tasks change while the service runs."""
+"""PUT and DELETE /v1/tasks/{task}, and /load, /unload and /pin below it: tasks change while the service runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Conditions(BaseModel):
 ConditionsHeader = Annotated[Conditions, Header()]
 
 
-async def _authorized(
+async def authorized(
     runtime: RuntimeDep,
     authorization: Annotated[str | None, Header(description="Bearer and the admin key")] = None,
 ) -> None:
@@ -47,7 +47,7 @@ async def _authorized(
     runtime.require_ready()
 
 
-router = APIRouter(tags=["administration"], dependencies=[Depends(_authorized)])
+router = APIRouter(tags=["administration"], dependencies=[Depends(authorized)])
 
 
 @router.put(
@@ -72,7 +72,7 @@ async def put_task(
         _check(conditions, runtime, task)
         return runtime.catalog.put(task, data)
 
-    info = describe(await runtime.administer(put))
+    info = describe(await runtime.administer(put), runtime.folding)
     response.status_code = 200 if known else 201
     response.headers["etag"] = f'"{info.digest}"'
     return info
@@ -93,13 +93,27 @@ async def delete_task(task: str, runtime: RuntimeDep, conditions: ConditionsHead
 @router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=errors(401, 403, 404, 422, 503))
 async def load_task(task: str, runtime: RuntimeDep) -> TaskInfo:
     """Puts the task's file into service, again if it is; `state` and `reason` say what became of it."""
-    return describe(await runtime.administer(lambda: runtime.catalog.load(task)))
+    return describe(await runtime.administer(lambda: runtime.catalog.load(task)), runtime.folding)
 
 
 @router.post("/v1/tasks/{task}/unload", response_model_exclude_none=True, responses=errors(401, 403, 404, 422, 503))
 async def unload_task(task: str, runtime: RuntimeDep) -> TaskInfo:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
-    return describe(await runtime.administer(lambda: runtime.catalog.unload(task)))
+    return describe(await runtime.administer(lambda: runtime.catalog.unload(task)), runtime.folding)
+
+
+@router.post("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503))
+async def pin_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+    """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
+    await runtime.fold(lambda: runtime.folding.pin(runtime.catalog.loaded(task)))
+    return describe(runtime.catalog.entry(task), runtime.folding)
+
+
+@router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=errors(401, 403, 404, 422, 503))
+async def unpin_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+    """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
+    await runtime.fold(lambda: runtime.folding.unpin(runtime.catalog.loaded(task)))
+    return describe(runtime.catalog.entry(task), runtime.folding)
 
 
 def _check(conditions: Conditions, runtime: Runtime, name: str) -> None:

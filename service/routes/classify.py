@@ -13,10 +13,11 @@ from service.deadline import Deadline
 from service.disconnect import unless_gone
 from service.engine import LoadedTask, Output
 from service.errors import InvalidRequestError, TooLargeError
+from service.inference import Inference
 from service.inputs import BYTES, JSON, MULTIPART
 from service.middleware import name_tasks
 from service.routes.common import DeadlineDep, RuntimeDep, errors
-from service.runtime import Inference, Runtime
+from service.runtime import Runtime
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 
 router = APIRouter(tags=["classify"])
@@ -78,7 +79,9 @@ async def classify(
 ) -> Response:
     """Labels images with a task's labels. Answers carry their times (ms), token counts and digest as headers too."""
     (answer,) = await _classify(request, runtime, deadline, [task], options)
-    return Response(_json(answer), media_type=JSON, headers=_headers(answer))
+    return Response(
+        _json(answer), media_type=JSON, headers=timing_headers(answer.digest, answer.tokens, answer.timings_ms)
+    )
 
 
 @router.post(
@@ -111,7 +114,7 @@ async def _classify(
             f"{len(images)} images for {len(tasks)} tasks; the limit for their product is {runtime.settings.max_images}"
         )
     inferences = await unless_gone(
-        request, runtime.infer(tasks, images, reduced=options.tokens == "reduced", deadline=deadline)
+        request, runtime.inferences.images(tasks, images, reduced=options.tokens == "reduced", deadline=deadline)
     )
     return [
         _answer(task, inference, k, options.outputs, loop.time() - arrived)
@@ -128,7 +131,7 @@ def _answer(
         generation=task.generation,
         predictions=[_best(output, task.header.labels, top_k) for output in inference.outputs],
         tokens=TokenCounts(into=task.tokens_in, out=inference.tokens_out),
-        timings_ms=_timings(inference, total),
+        timings_ms=timings(inference, total),
         **{name: [getattr(output, name).tolist() for output in inference.outputs] for name in vectors},
     )
 
@@ -154,17 +157,19 @@ def _best(output: Output, labels: Sequence[str], top_k: int) -> list[Prediction]
     ]
 
 
-def _timings(inference: Inference, total: float) -> Timings:
+def timings(inference: Inference, total: float) -> Timings:
+    """Where the time of a request went; total: seconds from its arrival."""
     seconds = {"decode": inference.decode, "queue": inference.queue, "inference": inference.inference, "total": total}
     return Timings(**{stage: round(1000 * value, 3) for stage, value in seconds.items()})
 
 
-def _headers(answer: Classification) -> dict[str, str]:
+def timing_headers(digest: str, tokens: TokenCounts, timings: Timings) -> dict[str, str]:
+    """The headers of an answer that a task gave."""
     return {
-        "x-queue-time": str(answer.timings_ms.queue),
-        "x-inference-time": str(answer.timings_ms.inference),
-        "x-total-time": str(answer.timings_ms.total),
-        "x-tokens-in": str(answer.tokens.into),
-        "x-tokens-out": str(answer.tokens.out),
-        "x-task-digest": answer.digest,
+        "x-queue-time": str(timings.queue),
+        "x-inference-time": str(timings.inference),
+        "x-total-time": str(timings.total),
+        "x-tokens-in": str(tokens.into),
+        "x-tokens-out": str(tokens.out),
+        "x-task-digest": digest,
     }

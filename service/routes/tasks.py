@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from service.catalog import Entry
+from service.folding import Folding
 from service.routes.common import RuntimeDep, errors
 from service.schemas import TaskInfo, TaskList, TokenCounts
 
@@ -14,23 +15,24 @@ router = APIRouter(tags=["tasks"])
 @router.get("/v1/tasks", response_model_exclude_none=True)
 async def list_tasks(runtime: RuntimeDep) -> TaskList:
     """All tasks, by name."""
-    return TaskList(tasks=[describe(entry) for entry in runtime.catalog.entries()])
+    return TaskList(tasks=[describe(entry, runtime.folding) for entry in runtime.catalog.entries()])
 
 
 @router.get("/v1/tasks/{task}", response_model_exclude_none=True, responses=errors(404, 422))
 async def get_task(task: str, runtime: RuntimeDep, response: Response) -> TaskInfo:
     """One task; its digest is the ETag."""
-    info = describe(runtime.catalog.entry(task))
+    info = describe(runtime.catalog.entry(task), runtime.folding)
     if info.digest is not None:
         response.headers["etag"] = f'"{info.digest}"'
     return info
 
 
-def describe(entry: Entry) -> TaskInfo:
+def describe(entry: Entry, folding: Folding) -> TaskInfo:
     """What is told of a task."""
     if entry.task is None:
         return TaskInfo(name=entry.name, state=entry.state, reason=entry.reason)
     task, header = entry.task, entry.task.header
+    instance, pinned = folding.state(task)
     return TaskInfo(
         name=entry.name,
         state=entry.state,
@@ -43,5 +45,8 @@ def describe(entry: Entry) -> TaskInfo:
         adapter=header.adapter.kind,
         reducer=header.reducer.kind,
         tokens=TokenCounts(into=task.tokens_in, out=task.tokens_out),
+        path="folded" if instance else "mixed",
+        folded_bytes=instance.bytes if instance else None,
+        pinned=pinned,
         provenance=header.provenance,
     )

@@ -1,0 +1,150 @@
+"""Folded tasks: their weights beside those that they share with the backbone, and a cache of them within a budget."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import torch
+from torch import nn
+
+from fpet.fold import fold
+from fpet.vit import AdaptedViT
+from service.calibration import Point
+from service.errors import ConflictError
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A task with its adapter folded into weights of its own; it is never changed.
+
+    bytes: of what it shares neither with the backbone nor with the task; points: its timings with and without token
+    reduction, by ascending batch size, which come in while it already serves.
+    """
+
+    reduced: AdaptedViT
+    full: AdaptedViT
+    bytes: int
+    points: list[Point] = field(default_factory=list)
+
+
+def make_instance(exact: AdaptedViT, served: AdaptedViT) -> Instance:
+    """Folds a task into a copy of the backbone that shares all tensors which folding leaves as they are.
+
+    exact: the task in float32, because an update that is small beside its weight would be rounded away in less;
+    served: the same task in the precision and on the device that it is served in, which the copy gets too.
+
+    Raises:
+        UnsupportedError: if the adapter does not fold.
+    """
+    model = fold(exact)
+    frozen = dict(served.vit.named_parameters(remove_duplicate=False))
+    for name, value in list(model.vit.named_parameters(remove_duplicate=False)):
+        weight, known = value.to(next(served.vit.parameters())), frozen.get(name)
+        # Compared in the precision that serves: what is equal there need not be held twice.
+        shared = known is not None and torch.equal(weight, known)
+        module, _, leaf = name.rpartition(".")
+        parameter = known if shared else nn.Parameter(weight, requires_grad=False)
+        setattr(model.vit.get_submodule(module), leaf, parameter)
+    reduced = AdaptedViT(model.backbone, model.adapter, served.reducer, served.head).eval()
+    return Instance(reduced, reduced.unreduced(), own_bytes(reduced, served))
+
+
+def own_bytes(module: nn.Module, *others: nn.Module) -> int:
+    """Bytes of the storages under a module's parameters and buffers that are not also under one of the others."""
+    elsewhere = {place for other in others for place in _storages(other)}
+    return sum(size for place, size in _storages(module).items() if place not in elsewhere)
+
+
+def _storages(module: nn.Module) -> dict[int, int]:
+    storages = [tensor.untyped_storage() for tensor in (*module.parameters(), *module.buffers())]
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+
+
+class FoldedCache(Generic[Key]):
+    """Instances within a budget of bytes. What was not asked for the longest goes first, what is pinned never.
+
+    evicted: called for each that had to make room for another. Any thread may call the methods.
+    """
+
+    def __init__(self, budget: int, evicted: Callable[[], None]) -> None:
+        self._budget = budget
+        self._evicted = evicted
+        self._instances: OrderedDict[Key, Instance] = OrderedDict()
+        self._pinned: set[Key] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        """Of all instances."""
+        with self._lock:
+            return self._bytes(self._instances)
+
+    def use(self, key: Key) -> Instance | None:
+        """The instance, which counts as asked for."""
+        with self._lock:
+            if key in self._instances:
+                self._instances.move_to_end(key)
+            return self._instances.get(key)
+
+    def look(self, key: Key) -> tuple[Instance | None, bool]:
+        """The instance, which does not count as asked for, and whether it is pinned."""
+        with self._lock:
+            return self._instances.get(key), key in self._pinned
+
+    def add(self, key: Key, instance: Instance, *, pinned: bool = False) -> None:
+        """Takes an instance in, and others out until there is room.
+
+        Raises:
+            ConflictError: if there is none even so; nothing is taken out then.
+        """
+        with self._lock:
+            taken = self._bytes(self._pinned - {key})
+            if taken + instance.bytes > self._budget:
+                raise ConflictError(
+                    f"the folded task has {instance.bytes} bytes; of the {self._budget} of folded_bytes "
+                    f"{taken} are pinned"
+                )
+            if pinned:
+                self._pinned.add(key)
+            self._instances[key] = instance
+            self._instances.move_to_end(key)
+            for other in list(self._instances):
+                if self._bytes(self._instances) <= self._budget:
+                    break
+                if other not in self._pinned and other != key:
+                    del self._instances[other]
+                    self._evicted()
+
+    def pin(self, key: Key) -> bool:
+        """Keeps an instance whatever else comes; whether it is there."""
+        with self._lock:
+            if key in self._instances:
+                self._pinned.add(key)
+            return key in self._pinned
+
+    def unpin(self, key: Key) -> None:
+        """Lets an instance go like any other."""
+        with self._lock:
+            self._pinned.discard(key)
+
+    def discard(self, key: Key) -> None:
+        """Takes an instance out, if it is there."""
+        with self._lock:
+            self._instances.pop(key, None)
+            self._pinned.discard(key)
+
+    def retain(self, keys: Collection[Key]) -> None:
+        """Takes out all others."""
+        with self._lock:
+            for key in self._instances.keys() - set(keys):
+                del self._instances[key]
+                self._pinned.discard(key)
+
+    def _bytes(self, keys: Collection[Key]) -> int:
+        return sum(self._instances[key].bytes for key in keys)

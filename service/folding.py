@@ -1,0 +1,173 @@
+"""Which tasks are served folded: the hot ones, as far as that is measured to be faster, and those that are pinned."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor
+from weakref import WeakSet
+
+import torch
+
+from fpet.backbone import Backbone, load_backbone
+from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
+from fpet.task import Task
+from service.calibration import alternate, batch_sizes
+from service.engine import Engine, Group, LoadedTask, Work
+from service.errors import ConflictError, InvalidRequestError, ServiceError
+from service.folded import FoldedCache, Instance, make_instance
+from service.heat import Heat
+from service.metrics import Metrics
+from service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_REPEATS = 9
+
+
+class Folding:
+    """Makes instances off the path of requests, in the one thread of `pool`, and takes them out again.
+
+    An instance belongs to what was loaded, not to a name: one that is replaced takes its instance and its pin with it.
+
+    serving: what is in service; gain: share of the forward's time that an instance has to save, or it is dropped and
+    not tried again.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        engine: Engine,
+        pool: Executor,
+        serving: Callable[[], Collection[LoadedTask]],
+        *,
+        gain: float = 0.02,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._pool = pool
+        self._serving = serving
+        self._gain = gain
+        self._cache: FoldedCache[LoadedTask] = FoldedCache(settings.folded_bytes, metrics.evictions.inc)
+        self._heat: Heat[LoadedTask] = Heat(settings.folded_share)
+        self._hopeless: WeakSet[LoadedTask] = WeakSet()
+        self._closed = False
+        metrics.folded_bytes.set_function(lambda: self._cache.bytes)
+        metrics.resident_bytes.labels("folded").set_function(lambda: self._cache.bytes)
+
+    def group(self, task: LoadedTask, *, reduced: bool, dtype: torch.dtype = torch.uint8) -> Group:
+        """Which images an image of the task may share a batch with, by what serves the task now; dtype: of pixels."""
+        return Group(task.family, reduced, self._cache.use(task), dtype)
+
+    def state(self, task: LoadedTask) -> tuple[Instance | None, bool]:
+        """The instance that serves a task, if one does, and whether it is pinned."""
+        return self._cache.look(task)
+
+    def count(self, works: Sequence[Work]) -> None:
+        """Told of every batch; a task that is hot by now is folded soon."""
+        for task in self._heat.add(Counter(work.task for work in works)):
+            if self._settings.folded_bytes and task.reduced.adapter.foldable and not self._closed:
+                self._pool.submit(self._try, task)
+
+    def pin(self, task: LoadedTask) -> None:
+        """Folds a task, whether it is faster or not, and keeps it so. To be called in the pool's thread.
+
+        Raises:
+            InvalidRequestError: if the adapter does not fold.
+            ConflictError: if it does not fit into the budget, or the task or a file is another by now.
+        """
+        if not self._cache.pin(task):
+            try:
+                instance = self._fold(task)
+            except UnsupportedError as error:
+                raise InvalidRequestError(f"{task.header.name}: {error}") from error
+            except FpetError as error:
+                logger.error("the task %s cannot be folded: %s", task.header.name, error)
+                raise ConflictError(f"{task.header.name}: its file or the backbone's is another by now") from error
+            if not self._put(task, instance, pinned=True):
+                raise ConflictError(f"the task {task.header.name!r} is another by now")
+            if not self._closed:
+                self._pool.submit(self._calibrate, task, instance)
+
+    def unpin(self, task: LoadedTask) -> None:
+        """Treats a task like any other: it stays folded if that is measured to be faster."""
+        instance, pinned = self._cache.look(task)
+        if instance is not None and pinned:
+            self._cache.unpin(task)
+            if not self._faster(task, instance):
+                self._cache.discard(task)
+
+    def retain(self) -> None:
+        """Takes out what is no longer in service; told after every change of it."""
+        self._cache.retain(self._serving())
+
+    def close(self) -> None:
+        """Begins nothing more."""
+        self._closed = True
+
+    def _try(self, task: LoadedTask) -> None:
+        if self._closed or task in self._hopeless or self._cache.look(task)[0] is not None:
+            return
+        self._hopeless.add(task)  # unless all of this works out
+        try:
+            instance = self._fold(task)
+            if self._faster(task, instance) and self._put(task, instance, pinned=False):
+                self._hopeless.discard(task)
+                self._calibrate(task, instance)
+        except (FpetError, ServiceError) as error:
+            logger.warning("the task %s stays unfolded: %s", task.header.name, error)
+        except Exception:
+            logger.exception("folding the task %s failed", task.header.name)
+
+    def _fold(self, task: LoadedTask) -> Instance:
+        file = Task.load(task.path)
+        if file.digest != task.digest:
+            raise TaskError(f"{task.path}: the file is another one by now")
+        instance = make_instance(file.build(self._exact()), task.reduced)
+        for reduced in (True, False):  # what cannot answer is not put into service
+            self._engine.seconds(Group(task.family, reduced, instance), task, 1)
+        return instance
+
+    def _exact(self) -> Backbone:
+        """The backbone in float32 on the CPU. It is read anew where other numbers serve: kept, it would take twice as
+        much memory as they do, for what is seldom needed."""
+        served, source = self._engine.backbone, self._engine.source
+        if source is None:
+            return served
+        backbone = load_backbone(source)
+        if backbone.fingerprint != served.fingerprint:
+            raise BackboneError(f"{source}: the file is another one by now")
+        return backbone
+
+    def _faster(self, task: LoadedTask, instance: Instance) -> bool:
+        size = self._heat.batch_size(task)
+
+        def seconds(folded: bool) -> float:
+            return self._engine.seconds(Group(task.family, True, instance if folded else None), task, size)
+
+        seconds(True), seconds(False)
+        # The shortest of each: whatever else a machine in service does can only add to them.
+        folded, mixed = map(min, alternate(_REPEATS, seconds))
+        faster = folded <= (1 - self._gain) * mixed
+        logger.info(
+            "the task %s takes %.2f ms folded and %.2f ms unfolded, in batches of %d: %s",
+            task.header.name,
+            1000 * folded,
+            1000 * mixed,
+            size,
+            "folded from now on" if faster else "unfolded as before",
+        )
+        return faster
+
+    def _put(self, task: LoadedTask, instance: Instance, *, pinned: bool) -> bool:
+        """Puts an instance into service, if its task still is there, which may change at any time."""
+        self._cache.add(task, instance, pinned=pinned)
+        self.retain()
+        return self._cache.look(task)[0] is instance
+
+    def _calibrate(self, task: LoadedTask, instance: Instance) -> None:
+        for size in batch_sizes(self._settings.max_batch):
+            if not self._closed:
+                self._engine.calibrate(task, size, self._settings.calibration_repeats, instance)

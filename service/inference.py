@@ -1,0 +1,133 @@
+"""The way of images through the service, whichever protocol they came by: admitted, decoded, batched, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from service.batcher import Batcher, Done, Ticket
+from service.deadline import Deadline
+from service.decode import Decoder
+from service.engine import Group, LoadedTask, Output, Work
+from service.metrics import Metrics
+from service.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class Inference:
+    """One task's outputs, one an image, in their order; tokens of each after the last block; where the time went, in
+    seconds."""
+
+    outputs: list[Output]
+    tokens_out: int
+    decode: float
+    queue: float
+    inference: float
+
+
+class Grouping(Protocol):
+    """Says which images may share a batch with one of the task; dtype: of its pixels."""
+
+    def __call__(self, task: LoadedTask, *, reduced: bool, dtype: torch.dtype) -> Group: ...
+
+
+class Inferences:
+    """Asks tasks about images."""
+
+    def __init__(
+        self,
+        batcher: Batcher[Group, Work, Output],
+        decoder: Decoder,
+        group: Grouping,
+        metrics: Metrics,
+        statistics: Statistics,
+    ) -> None:
+        self._batcher = batcher
+        self._decoder = decoder
+        self._group = group
+        self._metrics = metrics
+        self._statistics = statistics
+
+    async def images(
+        self, tasks: Sequence[LoadedTask], images: Sequence[bytes], *, reduced: bool, deadline: Deadline
+    ) -> list[Inference]:
+        """Encoded images to outputs, by each of the tasks.
+
+        Raises:
+            OverloadedError: before anything is decoded.
+            BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError, BatchError
+        """
+        loop = asyncio.get_running_loop()
+        with self._admitted(tasks, len(images)) as ticket:
+            admitted = loop.time()
+            async with deadline.limit():
+                pixels = await self._decoder.decode(images, [task.header.preprocessing for task in tasks])
+            decoded = loop.time() - admitted
+            self._metrics.decode_seconds.observe(decoded)
+            own = zip(tasks, zip(*pixels, strict=True), strict=True)
+            return await self._forward(ticket, list(own), reduced=reduced, decode=decoded, deadline=deadline)
+
+    async def pixels(self, task: LoadedTask, pixels: Tensor, *, reduced: bool, deadline: Deadline) -> Inference:
+        """[N, 3, H, W] of the size that the task asks for to its outputs: uint8, or float32 normalised as it asks.
+
+        Raises:
+            OverloadedError, DeadlineExceededError, BatchError
+        """
+        with self._admitted([task], len(pixels)) as ticket:
+            own = [(task, list(pixels))]
+            (inference,) = await self._forward(ticket, own, reduced=reduced, decode=0.0, deadline=deadline)
+            return inference
+
+    @contextmanager
+    def _admitted(self, tasks: Sequence[LoadedTask], images: int) -> Iterator[Ticket]:
+        """Places in the queue for what runs inside, which is counted as a request to each of the tasks."""
+        with (
+            self._statistics.counted([task.header.name for task in tasks]),
+            self._batcher.admit(len(tasks) * images) as ticket,
+        ):
+            yield ticket
+
+    async def _forward(
+        self,
+        ticket: Ticket,
+        own: Sequence[tuple[LoadedTask, Sequence[Tensor]]],
+        *,
+        reduced: bool,
+        decode: float,
+        deadline: Deadline,
+    ) -> list[Inference]:
+        """Each task's own pixels, the same number for each, to its outputs; decode: seconds that it took."""
+        works = [
+            (self._group(task, reduced=reduced, dtype=one.dtype), Work(task, one))
+            for task, pixels in own
+            for one in pixels
+        ]
+        done = await self._batcher.submit(ticket, works, deadline)
+        self._metrics.queue_seconds.observe(min(one.started for one in done) - done[0].queued)
+        images = len(works) // len(own)
+        inferences = [
+            _inference(task, done[i * images : (i + 1) * images], reduced=reduced, decode=decode)
+            for i, (task, _) in enumerate(own)
+        ]
+        for (task, _), one in zip(own, inferences, strict=True):
+            self._statistics.count_stages(
+                task.header.name, images, decode=decode, queue=one.queue, inference=one.inference
+            )
+        return inferences
+
+
+def _inference(task: LoadedTask, done: Sequence[Done[Output]], *, reduced: bool, decode: float) -> Inference:
+    queued, started = done[0].queued, min(one.started for one in done)
+    return Inference(
+        outputs=[one.result for one in done],
+        tokens_out=task.tokens_out if reduced else task.tokens_in,
+        decode=decode,
+        queue=started - queued,
+        inference=max(one.finished for one in done) - started,
+    )

@@ -1,0 +1,196 @@
+"""The Open Inference Protocol under /v2: the server, its models, and their inferences."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from service.deadline import Deadline
+from service.disconnect import unless_gone
+from service.engine import LoadedTask
+from service.errors import UnknownTaskError
+from service.inference import Inference
+from service.inputs import BYTES, JSON
+from service.middleware import name_tasks
+from service.routes.classify import timing_headers, timings
+from service.routes.common import DeadlineDep, RuntimeDep, errors
+from service.runtime import Runtime
+from service.schemas import TokenCounts
+from service.v2 import describe
+from service.v2.answer import answer
+from service.v2.binary import HEADER_LENGTH, inflate
+from service.v2.request import Question, read_request
+from service.v2.schemas import (
+    AllStatistics,
+    InferRequest,
+    InferResponse,
+    Live,
+    ModelConfig,
+    ModelMetadata,
+    ModelReady,
+    Ready,
+    ServerMetadata,
+)
+from service.v2.tensors import Limits
+
+router = APIRouter(tags=["open inference protocol"])
+
+_MODEL = "/v2/models/{model}"
+_VERSION = _MODEL + "/versions/{version}"
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "JSON, and behind it bytes of tensors if Inference-Header-Content-Length says where it ends",
+        "content": {JSON: {"schema": InferRequest.model_json_schema()}, BYTES: _BINARY},
+    }
+}
+_INFER: dict[str, Any] = {
+    "response_model": InferResponse,
+    "response_model_exclude_none": True,
+    "responses": {200: {"content": {BYTES: _BINARY}}, **errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)},
+    "openapi_extra": _BODY,
+}
+_GET: dict[str, Any] = {"responses": errors(404, 422, 503), "response_model_exclude_none": True}
+
+
+async def _latest(request: Request, runtime: RuntimeDep, model: str) -> LoadedTask:
+    name_tasks(request, [model])
+    return runtime.catalog.loaded(model)
+
+
+ModelDep = Annotated[LoadedTask, Depends(_latest)]
+
+
+async def _versioned(task: ModelDep, version: str) -> LoadedTask:
+    if version != str(task.generation):
+        raise UnknownTaskError(f"the model {task.header.name!r} is at version {task.generation}, not {version[:20]!r}")
+    return task
+
+
+VersionDep = Annotated[LoadedTask, Depends(_versioned)]
+
+
+@router.get("/v2")
+async def get_server() -> ServerMetadata:
+    """The service, and the extensions of the protocol that it speaks."""
+    return describe.server()
+
+
+@router.get("/v2/health/live")
+async def live() -> Live:
+    """The process answers."""
+    return Live(live=True)
+
+
+@router.get("/v2/health/ready", responses={503: {"model": Ready}})
+async def ready(runtime: RuntimeDep, response: Response) -> Ready:
+    """503 until the tasks are loaded and warm, and from the moment that the service is asked to stop."""
+    is_ready = runtime.status == "ready"
+    response.status_code = 200 if is_ready else 503
+    return Ready(ready=is_ready)
+
+
+@router.get("/v2/models/stats", responses=errors(503))
+async def all_statistics(runtime: RuntimeDep) -> AllStatistics:
+    """What every model did since the service started. Beyond the first hundred tasks there are no counters."""
+    tasks = [entry.task for entry in runtime.catalog.entries() if entry.task]
+    return _statistics(runtime, *(task for task in tasks if runtime.statistics.has(task.header.name)))
+
+
+@router.get(_MODEL, **_GET)
+async def get_model(task: ModelDep) -> ModelMetadata:
+    """A model's versions, input and output."""
+    return describe.metadata(task)
+
+
+@router.get(_VERSION, **_GET)
+async def get_version(task: VersionDep) -> ModelMetadata:
+    """The same, if the model is at this version."""
+    return describe.metadata(task)
+
+
+@router.get(_MODEL + "/ready", **_GET)
+async def model_ready(task: ModelDep) -> ModelReady:
+    """Whether a model answers: any status but 200 says that it does not."""
+    return ModelReady(name=task.header.name, ready=True)
+
+
+@router.get(_VERSION + "/ready", **_GET)
+async def version_ready(task: VersionDep) -> ModelReady:
+    """Whether a model answers, at this version."""
+    return ModelReady(name=task.header.name, ready=True)
+
+
+@router.get(_MODEL + "/config", **_GET)
+async def get_config(task: ModelDep, runtime: RuntimeDep) -> ModelConfig:
+    """A model as Triton would configure it; its `parameters` list the other inputs and outputs."""
+    return describe.config(task, runtime.settings)
+
+
+@router.get(_VERSION + "/config", **_GET)
+async def get_version_config(task: VersionDep, runtime: RuntimeDep) -> ModelConfig:
+    """The same, if the model is at this version."""
+    return describe.config(task, runtime.settings)
+
+
+@router.get(_MODEL + "/stats", **_GET)
+async def model_statistics(task: ModelDep, runtime: RuntimeDep) -> AllStatistics:
+    """What a model did since the service started, over all of its versions."""
+    return _statistics(runtime, task)
+
+
+@router.get(_VERSION + "/stats", **_GET)
+async def version_statistics(task: VersionDep, runtime: RuntimeDep) -> AllStatistics:
+    """The same, if the model is at this version."""
+    return _statistics(runtime, task)
+
+
+@router.post(_MODEL + "/infer", **_INFER)
+async def infer(request: Request, task: ModelDep, runtime: RuntimeDep, deadline: DeadlineDep) -> Response:
+    """Labels images: encoded, as pixels, or normalised by the client."""
+    return await _infer(request, task, runtime, deadline)
+
+
+@router.post(_VERSION + "/infer", **_INFER)
+async def infer_version(request: Request, task: VersionDep, runtime: RuntimeDep, deadline: DeadlineDep) -> Response:
+    """The same, if the model is at this version."""
+    return await _infer(request, task, runtime, deadline)
+
+
+def _statistics(runtime: Runtime, *tasks: LoadedTask) -> AllStatistics:
+    return AllStatistics(model_stats=[describe.statistics(task, runtime.statistics) for task in tasks])
+
+
+async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline: Deadline) -> Response:
+    loop = asyncio.get_running_loop()
+    arrived = loop.time()
+    runtime.require_ready()
+    body = await runtime.reader.read_whole(request, deadline)
+    question = await loop.run_in_executor(runtime.reader.pool, _read, body, request, task, runtime)
+    if question.timeout is not None and arrived + question.timeout < deadline.at:
+        deadline = Deadline(arrived + question.timeout, question.timeout)
+    inference = await unless_gone(request, _run(task, question, runtime, deadline))
+    answered = answer(task, question, inference.outputs)
+    tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
+    headers = timing_headers(task.digest, tokens, timings(inference, loop.time() - arrived))
+    if answered.header_length is None:
+        return Response(answered.body, media_type=JSON, headers=headers)
+    return Response(answered.body, media_type=BYTES, headers=headers | {HEADER_LENGTH: str(answered.header_length)})
+
+
+def _read(body: bytes, request: Request, task: LoadedTask, runtime: Runtime) -> Question:
+    inflated = inflate(body, request.headers.get("content-encoding"), runtime.settings.max_body)
+    limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
+    return read_request(inflated, request.headers.get(HEADER_LENGTH), limits)
+
+
+async def _run(task: LoadedTask, question: Question, runtime: Runtime, deadline: Deadline) -> Inference:
+    if isinstance(question.images, list):
+        (inference,) = await runtime.inferences.images(
+            [task], question.images, reduced=question.reduced, deadline=deadline
+        )
+        return inference
+    return await runtime.inferences.pixels(task, question.images, reduced=question.reduced, deadline=deadline)

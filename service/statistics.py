@@ -1,0 +1,104 @@
+"""What each task's requests came to: counters beside those of `metrics`, in its registry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import Counter, Gauge
+
+from service.metrics import Metrics
+
+Result = Literal["success", "failure"]
+Stage = Literal["decode", "queue", "inference"]
+
+
+@dataclass(frozen=True)
+class Total:
+    """How often, and for how long in all."""
+
+    count: int
+    seconds: float
+
+
+class Statistics:
+    """Inferences by task, in all of their ways into the service, since it started."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        registry = self._registry = metrics.registry
+        self._label = metrics.label
+        self._requests = Counter(
+            "fpet_inferences",
+            "Requests by task whose images were to be inferred.",
+            ["task", "result"],
+            registry=registry,
+        )
+        self._seconds = Counter(
+            "fpet_inference_seconds", "Time that they took in all.", ["task", "result"], registry=registry
+        )
+        self._stages = Counter(
+            "fpet_stage_seconds", "Time of those that succeeded, by stage.", ["task", "stage"], registry=registry
+        )
+        self._images = Counter("fpet_inferred_images", "Images in those that succeeded.", ["task"], registry=registry)
+        self._batches = Counter("fpet_task_batches", "Batches with images of the task.", ["task"], registry=registry)
+        self._last = Gauge(
+            "fpet_last_inference_timestamp_seconds", "When one last succeeded.", ["task"], registry=registry
+        )
+
+    @contextmanager
+    def counted(self, tasks: Sequence[str]) -> Iterator[None]:
+        """Counts what runs inside as one request to each of the tasks, which fails if it raises or is cancelled."""
+        started, result = time.perf_counter(), "failure"
+        try:
+            yield
+            result = "success"
+        finally:
+            seconds = time.perf_counter() - started
+            for task in tasks:
+                self._requests.labels(self._label(task), result).inc()
+                self._seconds.labels(self._label(task), result).inc(seconds)
+
+    def count_stages(self, task: str, images: int, *, decode: float, queue: float, inference: float) -> None:
+        """Counts the images and the stages, in seconds, of a request that succeeds."""
+        label = self._label(task)
+        for stage, seconds in (("decode", decode), ("queue", queue), ("inference", inference)):
+            self._stages.labels(label, stage).inc(seconds)
+        self._images.labels(label).inc(images)
+        self._last.labels(label).set_to_current_time()
+
+    def count_batch(self, tasks: Iterable[str]) -> None:
+        """Counts a batch, given the task of each of its images."""
+        for label in {self._label(task) for task in tasks}:
+            self._batches.labels(label).inc()
+
+    def has(self, task: str) -> bool:
+        """Whether the task has counters of its own: those beyond the cap of labels share theirs."""
+        return self._label(task) == task
+
+    def requests(self, task: str, result: Result) -> Total:
+        """Requests by outcome."""
+        labels = {"task": task, "result": result}
+        return Total(int(self._value("inferences_total", labels)), self._value("inference_seconds_total", labels))
+
+    def stage(self, task: str, stage: Stage) -> Total:
+        """One stage of the requests that succeeded."""
+        seconds = self._value("stage_seconds_total", {"task": task, "stage": stage})
+        return Total(self.requests(task, "success").count, seconds)
+
+    def images(self, task: str) -> int:
+        """Images in requests that succeeded."""
+        return int(self._value("inferred_images_total", {"task": task}))
+
+    def batches(self, task: str) -> int:
+        """Batches that ran with images of the task."""
+        return int(self._value("task_batches_total", {"task": task}))
+
+    def last(self, task: str) -> float:
+        """When a request last succeeded, in seconds since the epoch; 0 if none did."""
+        return self._value("last_inference_timestamp_seconds", {"task": task})
+
+    def _value(self, name: str, labels: dict[str, str]) -> float:
+        return self._registry.get_sample_value(f"fpet_{name}", labels) or 0.0

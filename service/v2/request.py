@@ -1,0 +1,87 @@
+"""The body of an inference request, as bytes, to what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from service.errors import InvalidRequestError, TooLargeError
+from service.inputs import parse
+from service.v2.binary import split
+from service.v2.schemas import InferRequest, OutputParameters, RequestedOutput
+from service.v2.tensors import Limits, read_input
+
+EMBEDDING, LABELS, LOGITS, PROBABILITIES = "embedding", "labels", "logits", "probabilities"
+OUTPUTS = (PROBABILITIES, LOGITS, EMBEDDING, LABELS)
+_DEFAULT_OUTPUTS = (PROBABILITIES, LABELS)
+_RANKED = (PROBABILITIES, LOGITS)
+# Every value becomes an object of Python, of many times its bytes, and containers are slow to make by the million. Six
+# images of 224 pixels have fewer of both.
+_MAX_JSON_VALUES = 2**20
+_MAX_JSON_CONTAINERS = 2**16
+
+
+@dataclass(frozen=True)
+class WantedOutput:
+    """An output; binary: behind the JSON; classes: so many best labels in its place, if not 0."""
+
+    name: str
+    binary: bool
+    classes: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a client asks; images: encoded, or uint8 or float32 [N, 3, H, W]; timeout: seconds, None if it has none."""
+
+    id: str | None
+    images: list[bytes] | Tensor
+    outputs: list[WantedOutput]
+    reduced: bool
+    timeout: float | None
+
+
+def read_request(body: bytes, header_length: str | None, limits: Limits) -> Question:
+    """Reads an `InferRequest`, with the bytes behind it.
+
+    Raises:
+        BadRequestError, InvalidRequestError, TooLargeError
+    """
+    text, binary = split(body, header_length)
+    _check_values(text)
+    request = parse(InferRequest, text)
+    parameters = request.parameters
+    return Question(
+        id=request.id,
+        outputs=_outputs(request.outputs, parameters.binary_data_output),
+        images=read_input(request.inputs, binary, parameters.content_type, limits),
+        reduced=parameters.tokens == "reduced",
+        timeout=parameters.timeout / 1_000_000 or None,
+    )
+
+
+def _check_values(text: bytes) -> None:
+    """Before it is parsed: strings may hold commas and brackets too, but no images do."""
+    if text.count(b",") >= _MAX_JSON_VALUES:
+        raise TooLargeError(f"the JSON has more than {_MAX_JSON_VALUES} values; send tensors as binary data")
+    if text.count(b"[") + text.count(b"{") > _MAX_JSON_CONTAINERS:
+        raise TooLargeError(f"the JSON has more than {_MAX_JSON_CONTAINERS} arrays and objects")
+
+
+def _outputs(asked: Sequence[RequestedOutput], binary: bool) -> list[WantedOutput]:
+    names = [one.name for one in asked]
+    for i, name in enumerate(names):
+        if name not in OUTPUTS:
+            raise InvalidRequestError(f"there is no output {name!r}; known are {', '.join(OUTPUTS)}")
+        if name in names[:i]:
+            raise InvalidRequestError(f"the output {name} is requested twice")
+        if asked[i].parameters.classification and name not in _RANKED:
+            raise InvalidRequestError(f"classification is for {' and '.join(_RANKED)}, not {name}")
+    wanted = asked or [RequestedOutput(name=name) for name in _DEFAULT_OUTPUTS]
+    return [WantedOutput(one.name, _binary(one.parameters, binary), one.parameters.classification) for one in wanted]
+
+
+def _binary(parameters: OutputParameters, default: bool) -> bool:
+    return default if parameters.binary_data is None else parameters.binary_data

@@ -1,0 +1,193 @@
+"""Folded tasks answer alike, hold what they do not share and no more, and stay within their budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from serving import Files, write_task
+from small import BDM, LORA_TARGETS, small_backbone, small_header
+from torch import Tensor, nn
+
+from fpet import weights
+from fpet.adapters import ADAPTERS
+from fpet.header import Method
+from fpet.images import to_rgb
+from fpet.task import Task
+from service.engine import Engine, Group, LoadedTask, Output, Work
+from service.errors import ConflictError
+from service.folded import FoldedCache, Instance, make_instance
+from service.metrics import Metrics
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+FOLDABLE = [
+    *(Method(kind) for kind, method in ADAPTERS.items() if method.foldable),
+    *(Method("lora", {"targets": targets}) for targets in LORA_TARGETS),
+]
+IMAGES = torch.randint(0, 256, (5, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+SAMPLES = sorted(Path("weights/samples/digits").glob("*.png"))
+
+
+def load(files: Files, folder: Path, adapter: Method, dtype: torch.dtype = torch.float32) -> tuple[Engine, LoadedTask]:
+    """A task with weights that matter."""
+    engine = Engine.start(files.backbone, CPU, dtype, Metrics([], []))
+    path, backbone = folder / "digits.safetensors", small_backbone()
+    write_task(path, dataclasses.replace(small_header(backbone, adapter, BDM)), backbone)
+    return engine, engine.load(Task.load(path), 1)
+
+
+def instance_of(task: LoadedTask) -> Instance:
+    return make_instance(Task.load(task.path).build(small_backbone()), task.reduced)
+
+
+def tensors(*modules: nn.Module) -> list[Tensor]:
+    return [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+
+
+def answers(engine: Engine, group: Group, task: LoadedTask, images: Sequence[Tensor]) -> list[Output]:
+    return engine.run(group, [Work(task, image) for image in images])
+
+
+@pytest.mark.parametrize("adapter", FOLDABLE, ids=str)
+def test_answers_are_those_of_the_adapter_and_bytes_what_is_not_shared(
+    small_files: Files, tmp_path: Path, adapter: Method
+) -> None:
+    engine, task = load(small_files, tmp_path, adapter)
+    before = {name: value.clone() for name, value in engine.backbone.vit.state_dict().items()}
+    instance = instance_of(task)
+    for reduced in (True, False):
+        mixed = answers(engine, Group(task.family, reduced), task, list(IMAGES))
+        folded = answers(engine, Group(task.family, reduced, instance), task, list(IMAGES))
+        for one, other in zip(mixed, folded, strict=True):
+            torch.testing.assert_close(one.logits, other.logits, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(one.embedding, other.embedding, rtol=1e-4, atol=1e-4)
+    shared = {tensor.data_ptr() for tensor in tensors(engine.backbone.vit, task.reduced)}
+    own = {tensor.data_ptr(): tensor for tensor in tensors(instance.reduced, instance.full)}
+    assert instance.bytes == sum(own[place].nbytes for place in own.keys() - shared)
+    assert all(torch.equal(value, before[name]) for name, value in engine.backbone.vit.state_dict().items())
+
+
+def test_what_folding_leaves_alone_is_held_once(small_files: Files, tmp_path: Path) -> None:
+    expected = {
+        "none": 0,
+        "bitfit": 2 * (3 * 24 + 24 + 96 + 24) + 2 * 24,  # biases: of two blocks' layers, the patches, the last norm
+        "lora": 2 * (3 * 24 * 24),  # queries, keys and values in two blocks, without their biases
+    }
+    for kind, numbers in expected.items():
+        _, task = load(small_files, tmp_path, Method(kind))
+        assert instance_of(task).bytes == 4 * numbers, kind
+
+
+def test_in_bfloat16_a_small_update_is_not_rounded_away(small_files: Files, tmp_path: Path) -> None:
+    """Folded in float32 and rounded once, each weight is the nearest there is to the exact one."""
+    _, task = load(small_files, tmp_path, Method("lora", {"scale": 0.001}), torch.bfloat16)
+    file = Task.load(task.path)
+    exact = make_instance(file.build(small_backbone()), file.build(small_backbone()))
+    rounded = instance_of(task)
+    assert rounded.bytes * 2 == exact.bytes
+    weight, expected, frozen = (
+        model.vit.get_submodule("blocks.0.attn.qkv").weight for model in (rounded.reduced, exact.reduced, task.reduced)
+    )
+    assert torch.equal(weight, expected.to(torch.bfloat16))
+    assert not torch.equal(weight, frozen)
+
+
+def test_the_embedded_task_answers_alike_in_bfloat16() -> None:
+    """Its logits are as close to those of float32 as they are unfolded, and every sample gets the same label."""
+    path = weights.task_path("digits")
+    logits: dict[str, Tensor] = {}
+    backbones = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        engine = Engine.start(weights.default_backbone(), CPU, dtype, Metrics([], []))
+        backbones[dtype] = engine.backbone
+        task = engine.load(Task.load(path), 1)
+        instance = make_instance(Task.load(path).build(backbones[torch.float32]), task.reduced)
+        resize = task.header.preprocessing.resize
+        images = [resize(to_rgb(Image.open(sample))) for sample in SAMPLES]
+        for name, folded in (("mixed", None), ("folded", instance)):
+            outputs = answers(engine, Group(task.family, True, folded), task, images)
+            logits[f"{dtype} {name}"] = torch.stack([output.logits for output in outputs])
+    exact, folded_exact, mixed, folded = logits.values()
+    torch.testing.assert_close(folded_exact, exact, rtol=1e-4, atol=1e-4)
+    assert torch.equal(folded.argmax(dim=1), exact.argmax(dim=1))
+    assert torch.equal(mixed.argmax(dim=1), exact.argmax(dim=1))
+    assert (folded - exact).square().mean().sqrt() <= 1.25 * (mixed - exact).square().mean().sqrt()
+
+
+@pytest.fixture(scope="module")
+def instance(small_files: Files, tmp_path_factory: pytest.TempPathFactory) -> Instance:
+    _, task = load(small_files, tmp_path_factory.mktemp("one"), Method("lora"))
+    return instance_of(task)
+
+
+def sized(instance: Instance, size: int) -> Instance:
+    """Another one with so many bytes."""
+    return dataclasses.replace(instance, bytes=size)
+
+
+def kept(cache: FoldedCache[str]) -> str:
+    return "".join(key for key in "abcdef" if cache.look(key)[0] is not None)
+
+
+def test_what_was_not_asked_for_the_longest_makes_room(instance: Instance) -> None:
+    evicted: list[None] = []
+    cache: FoldedCache[str] = FoldedCache(100, lambda: evicted.append(None))
+    for key in "abc":
+        cache.add(key, sized(instance, 30))
+    assert (kept(cache), cache.bytes, len(evicted)) == ("abc", 90, 0)
+    assert cache.use("a") is not None
+    cache.look("b")  # is not to ask for it
+    cache.add("d", sized(instance, 30))
+    assert (kept(cache), cache.bytes, len(evicted)) == ("acd", 90, 1)
+    cache.add("e", sized(instance, 65))
+    assert (kept(cache), cache.bytes, len(evicted)) == ("de", 95, 3)
+    cache.add("e", sized(instance, 10))  # in its own place
+    assert (kept(cache), cache.bytes, len(evicted)) == ("de", 40, 3)
+
+
+def test_what_is_pinned_stays_and_what_cannot_fit_is_refused(instance: Instance) -> None:
+    cache: FoldedCache[str] = FoldedCache(100, lambda: None)
+    assert not cache.pin("a")
+    cache.add("a", sized(instance, 60), pinned=True)
+    cache.add("b", sized(instance, 40))
+    with pytest.raises(ConflictError, match="has 41 bytes; of the 100 of folded_bytes 60 are pinned"):
+        cache.add("c", sized(instance, 41))
+    assert kept(cache) == "ab"
+    cache.add("c", sized(instance, 20))
+    assert (kept(cache), cache.look("a")[1], cache.look("c")[1]) == ("ac", True, False)
+    assert cache.pin("c")
+    cache.unpin("a")
+    cache.add("d", sized(instance, 50))
+    assert kept(cache) == "cd"
+    cache.retain(["d"])
+    assert (kept(cache), cache.look("c")[1], cache.bytes) == ("d", False, 50)
+    cache.discard("d")
+    cache.discard("d")
+    assert cache.bytes == 0
+    with pytest.raises(ConflictError, match="of the 0 of folded_bytes"):
+        FoldedCache[str](0, lambda: None).add("a", instance)
+
+
+def test_memory_returns_when_one_is_evicted(small_files: Files, tmp_path: Path) -> None:
+    engine, task = load(small_files, tmp_path, Method("repadapter"))
+    first = instance_of(task)
+    cache: FoldedCache[str] = FoldedCache(first.bytes, lambda: None)
+    cache.add("a", first)
+    weight = weakref.ref(first.reduced.vit.get_submodule("blocks.0.attn.qkv").weight)
+    group = Group(task.family, True, cache.use("a"))
+    del first
+    cache.add("b", instance_of(task))
+    assert kept(cache) == "b"
+    answers(engine, group, task, list(IMAGES))  # who began with it finishes with it
+    assert weight() is not None
+    del group
+    gc.collect()
+    assert weight() is None

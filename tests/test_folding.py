@@ -1,0 +1,210 @@
+"""Hot tasks are folded where that is measured to be faster, and pinned ones always."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from serving import Files, small_settings, write_foldable
+
+from fpet.header import Method
+from fpet.task import Task
+from service.engine import Engine, LoadedTask, Work
+from service.errors import ConflictError, InvalidRequestError
+from service.folding import Folding
+from service.metrics import Metrics
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PIXELS = torch.randint(0, 256, (3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+ALWAYS, NEVER = -1e9, 1.0  # share of the time to save: any loss will do; nobody saves all of it
+
+
+@dataclass
+class Part:
+    """Folding without the rest of the service, and what serves."""
+
+    folding: Folding
+    engine: Engine
+    metrics: Metrics
+    pool: ThreadPoolExecutor
+    serving: list[LoadedTask]
+
+    def serve(self, path: Path) -> LoadedTask:
+        self.serving.append(self.engine.load(Task.load(path), 1))
+        return self.serving[-1]
+
+    def ask(self, task: LoadedTask, count: int, *, reduced: bool = True) -> None:
+        """Batches of one image."""
+        for _ in range(count):
+            works = [Work(task, PIXELS)]
+            self.engine.run(self.folding.group(task, reduced=reduced), works)
+            self.folding.count(works)
+        self.wait()
+
+    def wait(self) -> None:
+        """Until all that was begun in the pool has ended."""
+        self.pool.submit(int).result()
+
+    def folded(self, task: LoadedTask) -> bool:
+        return self.folding.state(task)[0] is not None
+
+    def value(self, name: str, **labels: str) -> float:
+        value = self.metrics.registry.get_sample_value(f"fpet_{name}", labels)
+        assert value is not None
+        return value
+
+
+@pytest.fixture
+def part(small_files: Files) -> Iterator[Part]:
+    with parts(small_files) as made:
+        yield made
+
+
+@contextmanager
+def parts(files: Files, dtype: torch.dtype = torch.float32, gain: float = ALWAYS, **options: object) -> Iterator[Part]:
+    settings = small_settings(files, **{"folded_share": 0.01, **options})
+    metrics, loaded = Metrics([], []), list[LoadedTask]()
+    engine = Engine.start(files.backbone, torch.device("cpu"), dtype, metrics)
+    with ThreadPoolExecutor(1) as pool:
+        folding = Folding(settings, metrics, engine, pool, lambda: loaded, gain=gain)
+        yield Part(folding, engine, metrics, pool, loaded)
+
+
+def test_a_task_that_becomes_hot_is_folded_and_says_so(part: Part, tmp_path: Path) -> None:
+    hot, other = part.serve(write_foldable(tmp_path, "hot")), part.serve(write_foldable(tmp_path, "other", 1))
+    part.ask(hot, 5)
+    assert not part.folded(hot)
+    part.ask(hot, 10)  # a share of 1 - exp(-15 / 1000)
+    part.ask(other, 5)
+    assert (part.folded(hot), part.folded(other)) == (True, False)
+    assert (part.value("batches_total", path="mixed"), part.value("batches_total", path="folded")) == (20, 0)
+    part.ask(hot, 3)
+    part.ask(hot, 2, reduced=False)
+    assert part.value("batches_total", path="folded") == 5
+    instance, pinned = part.folding.state(hot)
+    assert instance is not None
+    assert part.value("folded_bytes") == part.value("resident_bytes", kind="folded") == instance.bytes > 0
+    assert not pinned
+
+
+def test_its_savings_rest_on_its_own_timings(part: Part, tmp_path: Path) -> None:
+    part.metrics.add_task("hot")
+    hot = part.serve(write_foldable(tmp_path, "hot"))
+    part.engine.calibrate(hot, 1, 1)
+    part.ask(hot, 15)
+    instance, _ = part.folding.state(hot)
+    assert instance is not None
+    assert [point.batch_size for point in instance.points] == [1, 2, 4]
+    assert part.engine.calibration(hot, instance) == tuple(instance.points) != part.engine.calibration(hot)
+    (before,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
+    part.ask(hot, 1)
+    (after,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
+    seconds = after.forward_seconds - before.forward_seconds
+    assert after.baseline_seconds - before.baseline_seconds == pytest.approx(seconds * instance.points[0].ratio)
+    part.ask(hot, 1, reduced=False)  # costs, and saves nothing
+    (full,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
+    assert full == after
+
+
+def test_one_that_is_not_faster_is_dropped_and_not_tried_again(
+    small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="service.folding")
+    with parts(small_files, gain=NEVER) as part:
+        hot, other = part.serve(write_foldable(tmp_path, "hot")), part.serve(write_foldable(tmp_path, "other"))
+        part.ask(hot, 15)
+        for task in (other, hot):  # until it is cold, and hot again
+            for _ in range(300):
+                part.folding.count([Work(task, PIXELS)] * 16)
+        part.wait()
+        assert (part.folded(hot), part.folded(other)) == (False, False)
+        assert [record.args[0] for record in caplog.records] == ["hot", "other"]  # type: ignore[index]
+        assert "unfolded as before" in caplog.text
+
+
+def test_what_does_not_fold_is_left_alone(part: Part, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task = part.serve(write_foldable(tmp_path, "adaptformer", adapter=Method("adaptformer", {"dim": 4})))
+    part.ask(task, 15)
+    assert not part.folded(task)
+    assert not caplog.records
+    with pytest.raises(InvalidRequestError, match="adaptformer: AdaptFormer does not fold"):
+        part.folding.pin(task)
+
+
+def test_without_a_budget_nothing_is_folded(small_files: Files, tmp_path: Path) -> None:
+    with parts(small_files, folded_bytes=0) as part:
+        task = part.serve(write_foldable(tmp_path, "hot"))
+        part.ask(task, 15)
+        assert not part.folded(task)
+        with pytest.raises(ConflictError, match="of the 0 of folded_bytes"):
+            part.folding.pin(task)
+
+
+def test_a_hot_task_makes_room_for_itself_but_not_at_the_cost_of_a_pinned_one(
+    small_files: Files, tmp_path: Path
+) -> None:
+    with parts(small_files) as part:
+        first = part.serve(write_foldable(tmp_path, "first"))
+        part.folding.pin(first)
+        size = int(part.value("folded_bytes"))
+    with parts(small_files, folded_bytes=2 * size) as part:
+        first, second, third = (part.serve(write_foldable(tmp_path, name, seed)) for seed, name in enumerate("abc"))
+        part.folding.pin(first)
+        part.ask(second, 15)
+        assert (part.folded(second), part.value("evictions_total")) == (True, 0)
+        part.ask(third, 15)
+        assert [part.folded(task) for task in (first, second, third)] == [True, False, True]
+        assert (part.value("evictions_total"), part.value("folded_bytes")) == (1, 2 * size)
+        part.folding.pin(third)
+        with pytest.raises(ConflictError, match=f"of the {2 * size} of folded_bytes {2 * size} are pinned"):
+            part.folding.pin(second)
+
+
+@pytest.mark.parametrize(("gain", "stays"), [(ALWAYS, True), (NEVER, False)])
+def test_what_was_pinned_stays_if_it_is_faster(small_files: Files, tmp_path: Path, gain: float, stays: bool) -> None:
+    with parts(small_files, gain=gain) as part:
+        task = part.serve(write_foldable(tmp_path, "pinned"))
+        part.folding.pin(task)
+        part.folding.pin(task)
+        assert part.folding.state(task)[1]
+        part.folding.unpin(task)
+        assert (part.folded(task), part.folding.state(task)[1]) == (stays, False)
+        part.folding.unpin(task)
+
+
+def test_what_is_out_of_service_goes_and_does_not_come_back(part: Part, tmp_path: Path) -> None:
+    old = part.serve(write_foldable(tmp_path, "task"))
+    part.folding.pin(old)
+    group = part.folding.group(old, reduced=True)
+    part.serving.clear()
+    part.folding.retain()
+    assert (part.folding.state(old), part.value("folded_bytes")) == ((None, False), 0)
+    part.engine.run(group, [Work(old, PIXELS)])  # who began with it finishes with it
+    with pytest.raises(ConflictError, match="the task 'task' is another by now"):
+        part.folding.pin(old)
+    assert part.value("folded_bytes") == 0
+
+
+def test_a_file_that_was_replaced_is_not_folded_under_the_old_digest(small_files: Files, tmp_path: Path) -> None:
+    files = Files(tmp_path / "backbone.safetensors", tmp_path)
+    shutil.copy(small_files.backbone, files.backbone)
+    with parts(files, dtype=torch.bfloat16) as part:
+        task = part.serve(write_foldable(tmp_path, "task"))
+        write_foldable(tmp_path, "task", seed=1)
+        with pytest.raises(ConflictError, match="its file or the backbone's is another by now"):
+            part.folding.pin(task)
+        write_foldable(tmp_path, "task")
+        part.folding.pin(task)  # from the backbone's file, as it serves in bfloat16
+        assert part.folded(task)
+        part.folding.unpin(task)
+        files.backbone.unlink()
+        other = part.serve(write_foldable(tmp_path, "other"))
+        with pytest.raises(ConflictError, match="its file or the backbone's is another by now"):
+            part.folding.pin(other)

@@ -1,0 +1,61 @@
+"""A task is hot by its share of the latest images, and becomes so once, however its share wavers."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from service.heat import Heat
+
+
+class Name:
+    """A key that can be forgotten."""
+
+
+A, B = Name(), Name()
+
+
+def batches_until_hot(heat: Heat[Name], task: Name, images: dict[Name, int]) -> int:
+    return next(count for count in range(1, 1000) if task in heat.add(images))
+
+
+def test_a_task_alone_is_hot_once_enough_images_were_seen() -> None:
+    assert 220 <= batches_until_hot(Heat(0.2), A, {A: 1}) <= 226  # 1 - exp(-n / 1000) = 0.2
+    assert batches_until_hot(Heat(0.2), A, {A: 16}) == 14  # as many images
+
+
+def test_a_task_below_the_share_never_is() -> None:
+    heat: Heat[Name] = Heat(0.2)
+    became = [task for _ in range(1000) for task in heat.add({A: 1, B: 9})]
+    assert became == [B]
+
+
+def test_it_is_told_once_until_the_task_has_been_cold() -> None:
+    heat: Heat[Name] = Heat(0.2)
+    assert [task for _ in range(100) for task in heat.add({A: 16})] == [A]
+    for _ in range(20):  # down to a share of about 0.15 and up again
+        heat.add({B: 80})
+    assert heat.add({A: 200}) == []
+    for _ in range(40):
+        heat.add({B: 80})
+    assert heat.add({A: 300}) == [A]
+
+
+def test_the_usual_batch_follows_the_latest() -> None:
+    heat: Heat[Name] = Heat(0.2)
+    assert heat.batch_size(A) == 1
+    heat.add({A: 8, B: 1})
+    assert heat.batch_size(A) == 8
+    for _ in range(20):
+        heat.add({A: 2})
+    assert (heat.batch_size(A), heat.batch_size(B)) == (2, 1)
+
+
+def test_no_task_is_kept_alive() -> None:
+    heat: Heat[Name] = Heat(0.2)
+    name = Name()
+    heat.add({name: 1})
+    reference = weakref.ref(name)
+    del name
+    gc.collect()
+    assert reference() is None
