@@ -56,7 +56,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(title="fpet-serve", description=_DESCRIPTION, lifespan=lifespan)
     for kind in (ServiceError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, fail)
-    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(Observed, metrics=metrics, draining=lambda: app.state.runtime.status == "draining")
     for part in (classify, explain, tasks, admin, savings, health, v2, v2_repository):
         app.include_router(part.router)
     return app

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,11 +13,16 @@ from service.metrics import Metrics
 
 
 class Observed:
-    """ASGI middleware; counts the requests that ask something of a task."""
+    """ASGI middleware; counts the requests that ask something of a task.
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    draining: whether the service is about to stop. Its answers then close their connections: a client that goes on
+    sending on one would otherwise meet its end with a request on the way.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, draining: Callable[[], bool]) -> None:
         self._app = app
         self._metrics = metrics
+        self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection."""
@@ -31,6 +36,8 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if self._draining():
+                    message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
         try:

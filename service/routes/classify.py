@@ -38,6 +38,12 @@ BODY: dict[str, Any] = {
     }
 }
 
+_ANSWERS: dict[str, Any] = {
+    "response_model_exclude_none": True,
+    "responses": errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+    "openapi_extra": BODY,
+}
+
 
 class Options(BaseModel):
     """Query of a classification."""
@@ -67,13 +73,7 @@ class ManyOptions(Options):
         return names
 
 
-@router.post(
-    "/v1/tasks/{task}/classify",
-    response_model=Classification,
-    response_model_exclude_none=True,
-    responses=errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-    openapi_extra=BODY,
-)
+@router.post("/v1/tasks/{task}/classify", response_model=Classification, **_ANSWERS)
 async def classify(
     request: Request, task: str, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[Options, Query()]
 ) -> Response:
@@ -84,13 +84,7 @@ async def classify(
     )
 
 
-@router.post(
-    "/v1/classify",
-    response_model=Classifications,
-    response_model_exclude_none=True,
-    responses=errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-    openapi_extra=BODY,
-)
+@router.post("/v1/classify", response_model=Classifications, **_ANSWERS)
 async def classify_by_many(
     request: Request, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[ManyOptions, Query()]
 ) -> Response:

@@ -1,0 +1,138 @@
+"""Many tasks in one process: memory a task, memory after loading and unloading, and how soon a new task answers.
+
+python -m benchmarks.changing
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.markdown import table
+from fpet.backbone import Backbone, create_backbone, load_backbone
+from fpet.header import BackboneRef, Method, TaskHeader
+from fpet.preprocess import Preprocessing
+from fpet.task import new_model, save_task
+from fpet.weights import default_backbone
+from service.catalog import Catalog
+from service.engine import Engine, Group, Work
+from service.hardware import pick_dtype
+from service.metrics import Metrics
+
+_CPU = torch.device("cpu")
+_CLASSES = 10
+_PAGE_STATUS = Path("/proc/self/status")
+_MIB = 2**20
+_TIMINGS = 30
+
+
+def main() -> None:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--architecture", help="timm's name, with random weights (default: the embedded backbone)")
+    parser.add_argument("--tasks", type=int, default=1000, help="how many are loaded at once (default: 1000)")
+    parser.add_argument("--cycles", type=int, default=200, help="of loading and unloading one (default: 200)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.architecture:
+        backbone = create_backbone(arguments.architecture, {})
+    else:
+        backbone = load_backbone(default_backbone())
+    with tempfile.TemporaryDirectory() as folder:
+        rows = _measure(backbone, Path(folder), arguments.tasks, arguments.cycles)
+    name = arguments.architecture or "the embedded backbone"
+    print(f"{name}, {pick_dtype('auto', _CPU)}, one thread, torch {torch.__version__}\n")
+    print(table(("", ""), rows))
+
+
+def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[tuple[str, str]]:
+    _write_tasks(backbone, folder, tasks)
+    dtype = pick_dtype("auto", _CPU)
+    backbone.vit.to(dtype)
+    metrics = Metrics([], [])
+    engine = Engine(backbone, _CPU, dtype, metrics)
+    catalog = Catalog(folder, engine.load, metrics, max_bytes=2**30)
+    names = [entry.name for entry in catalog.entries()]
+    catalog.load(names[0])
+    size = (folder / f"{names[0]}.safetensors").stat().st_size
+    before = _resident()
+    for name in names[1:]:
+        if catalog.load(name).state != "loaded":
+            raise RuntimeError(f"{name}: {catalog.entry(name).reason}")
+    each = (_resident() - before) / (tasks - 1)
+    first_half = _cycled(catalog, names[0], cycles // 2)
+    second_half = _cycled(catalog, names[0], cycles - cycles // 2)
+    times = [_answer_time(engine, catalog, names[i % tasks]) for i in range(_TIMINGS)]
+    return [
+        ("bytes of a task file", f"{size:,}"),
+        (f"resident bytes a task, {tasks:,} loaded", f"{each:,.0f}"),
+        ("ratio", f"{each / size:.2f}"),
+        (f"MiB resident after {cycles // 2} cycles, change", f"{first_half / _MIB:+.1f}"),
+        (f"after {cycles}, change since", f"{second_half / _MIB:+.1f}"),
+        (
+            f"ms from the bytes of a file to the first answer, median of {_TIMINGS}",
+            f"{1000 * statistics.median(times):.1f}",
+        ),
+        ("largest", f"{1000 * max(times):.1f}"),
+    ]
+
+
+def _write_tasks(backbone: Backbone, folder: Path, count: int) -> None:
+    """Task files that differ in their weights: LoRA and BDM in the middle block."""
+    vit: Any = backbone.vit
+    middle = backbone.geometry.depth // 2
+    table = vit.pretrained_cfg
+    header = TaskHeader(
+        name="task",
+        backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
+        adapter=Method("lora", {"dim": 8}),
+        reducer=Method("bdm", {"block": middle}),
+        labels=tuple(str(i) for i in range(_CLASSES)),
+        preprocessing=Preprocessing(tuple(vit.patch_embed.img_size), tuple(table["mean"]), tuple(table["std"])),
+    )
+    model = new_model(header, backbone)
+    with torch.no_grad():
+        for i in range(count):
+            for parameter in model.trainable().parameters():
+                parameter.add_(0.01 * torch.randn_like(parameter))
+            name = f"task-{i:04}"
+            save_task(folder / f"{name}.safetensors", dataclasses.replace(header, name=name), model)
+
+
+def _cycled(catalog: Catalog, name: str, cycles: int) -> float:
+    before = _resident()
+    for _ in range(cycles):
+        catalog.unload(name)
+        catalog.load(name)
+    return _resident() - before
+
+
+def _answer_time(engine: Engine, catalog: Catalog, name: str) -> float:
+    """Seconds to check, build and try a task, write its file, and classify an image."""
+    data = catalog.entry(name).path.read_bytes()
+    started = time.perf_counter()
+    task = catalog.put(name, data).task
+    if task is None:
+        raise RuntimeError(f"{name} is not in service")
+    pixels = torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8)
+    engine.run(Group(task.family, True), [Work(task, pixels)])
+    return time.perf_counter() - started
+
+
+def _resident() -> float:
+    """Bytes of this process in memory."""
+    gc.collect()
+    (line,) = [line for line in _PAGE_STATUS.read_text().splitlines() if line.startswith("VmRSS:")]
+    return 1024 * float(line.split()[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The process stops under load, and whoever it took a request from has an answer."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pictures
+from serving import Files
+
+IMAGE = pictures.png()
+PATH = "/v1/tasks/digits/classify"
+
+
+def start(files: Files, log: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """`fpet serve` in a process of its own, ready."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = {"port": port, "backbone": files.backbone, "tasks": files.tasks, "calibration-repeats": 1, "max-batch": 4}
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    with log.open("wb") as output:
+        process = subprocess.Popen([sys.executable, "-m", "fpet.cli", "serve", *arguments], stderr=output)
+    url = f"http://127.0.0.1:{port}"
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        assert process.poll() is None, log.read_text()
+        try:
+            if httpx.get(f"{url}/readyz").status_code == 200:
+                return process, port
+        except httpx.ConnectError:
+            continue
+    raise AssertionError(log.read_text())
+
+
+def ask_until_refused(port: int, answered: Callable[[], None]) -> Counter[str]:
+    """Asks on one connection after the other, each as long as the service keeps it; returns what it saw."""
+    seen: Counter[str] = Counter()
+    while True:
+        connection, asked = http.client.HTTPConnection("127.0.0.1", port, timeout=60), 0
+        closing = False
+        try:
+            while not closing:
+                connection.request("POST", PATH, IMAGE, {"content-type": "image/png"})
+                answer = connection.getresponse()
+                answer.read()
+                closing = answer.getheader("connection") == "close"
+                seen[str(answer.status)] += 1
+                seen["closing"] += closing
+                asked += 1
+                answered()
+        except (ConnectionError, http.client.RemoteDisconnected):
+            # A connection that nobody had taken up yet when the service closed its door.
+            assert asked == 0
+            return seen
+        finally:
+            connection.close()
+
+
+def test_every_request_that_was_taken_is_answered(small_files: Files, tmp_path: Path) -> None:
+    """Clients go on asking until nobody takes their requests any more."""
+    process, port = start(small_files, tmp_path / "log")
+    busy = threading.Semaphore(0)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            clients = [pool.submit(ask_until_refused, port, busy.release) for _ in range(8)]
+            for _ in range(40):
+                busy.acquire()
+            process.send_signal(signal.SIGTERM)
+            results = [client.result() for client in clients]
+    finally:
+        process.terminate()
+        code = process.wait(timeout=60)
+    assert code == -signal.SIGTERM  # raised again once all is done, as processes should end
+    assert all(set(seen) <= {"200", "closing"} for seen in results)
+    assert sum(seen["closing"] for seen in results) >= 8  # after the signal each connection was told to close
+    assert "Traceback" not in (tmp_path / "log").read_text()
