@@ -1,0 +1,246 @@
+"""What the container files say agrees with the service, with one another and with Kubernetes' schemas."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from serving import Serving
+
+from service.settings import PREFIX, Settings
+
+ROOT = Path(__file__).parent.parent
+DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+PROMETHEUS = yaml.safe_load((ROOT / "docker/prometheus/prometheus.yml").read_text())
+PROVISIONING = ROOT / "docker/grafana/provisioning"
+DASHBOARD = json.loads((ROOT / "docker/grafana/dashboards/fpet.json").read_text())
+CORE = sorted((ROOT / "kubernetes").glob("*.yaml"))
+CUSTOM = sorted((ROOT / "kubernetes").glob("*/*.yaml"))
+KUBERNETES = "1.34"
+PORT = 8000
+OWN_SERVICES = ("fpet", "fpet-gpu")
+
+
+def manifest(name: str) -> Any:
+    return yaml.safe_load((ROOT / "kubernetes" / f"{name}.yaml").read_text())
+
+
+def pod_specs() -> dict[str, Any]:
+    return {
+        "deployment": manifest("deployment")["spec"]["template"]["spec"],
+        "serving runtime": manifest("kserve/cluster-serving-runtime")["spec"],
+    }
+
+
+def expressions() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    yield from (variable["definition"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query")
+
+
+@pytest.fixture(scope="module")
+def exported(service: Serving) -> dict[str, set[str]]:
+    """Names of the series that the real service exports, each with the names of its labels."""
+    found: dict[str, set[str]] = {"up": set()}
+    for family in text_string_to_metric_families(service.client.get("/metrics").text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+# The image.
+
+
+def test_every_variable_of_the_service_is_one_of_its_settings() -> None:
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for path in (ROOT / "docker/Dockerfile", ROOT / "docker-compose.yml", *CORE, *CUSTOM):
+        named = set(re.findall(rf"\b{PREFIX}[A-Z_]+", path.read_text()))
+        assert named <= known, path.name
+
+
+def test_every_build_argument_is_declared() -> None:
+    declared = set(re.findall(r"^ARG (\w+)=", DOCKERFILE, re.MULTILINE))
+    assert declared == {"BASE", "TORCH_INDEX"}
+    for name in OWN_SERVICES:
+        assert set(COMPOSE["services"][name]["build"].get("args", ())) <= declared
+
+
+def test_the_last_stage_runs_as_a_user_and_stops_in_order() -> None:
+    last = DOCKERFILE.rpartition("\nFROM ")[2]
+    for line in ("USER 1000:1000", "STOPSIGNAL SIGTERM", f"EXPOSE {PORT}", 'ENTRYPOINT ["fpet"]', 'CMD ["serve"]'):
+        assert f"\n{line}\n" in last
+    assert "HEALTHCHECK" in last
+    assert "apt-get" not in DOCKERFILE
+
+
+def test_the_context_holds_all_that_is_copied() -> None:
+    copied = set(re.findall(r"^COPY (?!--from)(?:--chown=\S+ )?(.+) \S+$", DOCKERFILE, re.MULTILINE))
+    let_through = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    names = {name.partition("/")[0] for line in copied for name in line.split()}
+    assert names == let_through
+    assert all((ROOT / name).exists() for name in names)
+
+
+@pytest.mark.parametrize(("path", "healthy"), [("/readyz", True), ("/nowhere", False)])
+def test_the_health_check_asks_the_service(service: Serving, path: str, healthy: bool) -> None:
+    (code,) = re.findall(r'^HEALTHCHECK .*?"-c", \\\n\s+"(.+)"\]$', DOCKERFILE, re.MULTILINE)
+    assert "'/readyz'" in code
+    environment = {**os.environ, "FPET_PORT": str(service.address[1])}
+    done = subprocess.run([sys.executable, "-c", code.replace("/readyz", path)], env=environment, check=False)
+    assert (done.returncode == 0) == healthy
+
+
+# Compose, Prometheus and Grafana.
+
+
+@pytest.mark.parametrize("name", OWN_SERVICES)
+def test_compose_gives_the_service_no_more_than_it_needs(name: str) -> None:
+    service = COMPOSE["services"][name]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["tmpfs"] == ["/tmp"]
+    assert [port.split(":") for port in service["ports"]] == [["127.0.0.1", str(PORT), str(PORT)]]
+
+
+def test_no_port_is_open_to_the_network() -> None:
+    for name, service in COMPOSE["services"].items():
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
+
+
+def test_stopping_waits_until_the_service_has_drained() -> None:
+    default = Settings.model_fields["shutdown_delay"].default + Settings.model_fields["drain_seconds"].default
+    for name in OWN_SERVICES:
+        assert int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) > default
+    spec = pod_specs()["deployment"]
+    (delay,) = (variable["value"] for variable in spec["containers"][0]["env"] if variable["name"].endswith("_DELAY"))
+    assert spec["terminationGracePeriodSeconds"] > float(delay) + Settings.model_fields["drain_seconds"].default
+
+
+def test_files_that_compose_mounts_exist() -> None:
+    for service in COMPOSE["services"].values():
+        for source in (volume.split(":")[0] for volume in service["volumes"]):
+            assert (ROOT / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], source
+
+
+def test_prometheus_scrapes_what_compose_runs() -> None:
+    (job,) = PROMETHEUS["scrape_configs"]
+    (lookup,) = job["dns_sd_configs"]
+    assert lookup["names"] == ["fpet"]
+    assert lookup["port"] == PORT
+    assert "fpet" in COMPOSE["services"]
+    assert COMPOSE["services"]["fpet-gpu"]["networks"]["default"]["aliases"] == ["fpet"]
+
+
+def test_grafana_finds_prometheus_and_the_dashboard() -> None:
+    (source,) = yaml.safe_load((PROVISIONING / "datasources/prometheus.yml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((PROVISIONING / "dashboards/fpet.yml").read_text())["providers"]
+    assert source["url"] == "http://prometheus:9090"
+    assert source["jsonData"]["timeInterval"] == PROMETHEUS["global"]["scrape_interval"]
+    mounted = dict(volume.split(":")[:2] for volume in COMPOSE["services"]["grafana"]["volumes"])
+    assert mounted["./docker/grafana/dashboards"] == provider["options"]["path"]
+
+
+@pytest.mark.parametrize("expression", sorted(set(expressions())))
+def test_the_dashboard_asks_for_what_is_exported(expression: str, exported: dict[str, set[str]]) -> None:
+    names = re.findall(r"\b((?:fpet|process)_\w+|up\b)(?:\{(.*?)\})?", expression)
+    assert names
+    labels_of_all = set().union(*(exported[name] for name, _ in names))
+    for name, matchers in names:
+        asked = set(re.findall(r"(\w+)=~?\"", matchers)) - {"job"}
+        assert asked <= exported[name]
+    grouped = {label for group in re.findall(r"by \((.*?)\)", expression) for label in group.split(", ")}
+    assert grouped - {"instance"} <= labels_of_all
+
+
+def test_panels_have_places_and_numbers_of_their_own() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
+        for panel in panels
+        for x in range(panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+
+
+# Kubernetes.
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda path: path.stem)
+def test_manifests_are_valid(path: Path) -> None:
+    kubernetes_validate.validate(yaml.safe_load(path.read_text()), KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("path", CUSTOM, ids=lambda path: path.stem)
+def test_custom_resources_have_a_name_and_a_version(path: Path) -> None:
+    """Their schemas come with their operators: structure only."""
+    resource = yaml.safe_load(path.read_text())
+    assert re.fullmatch(r"[a-z.]+/v1((alpha|beta)1)?", resource["apiVersion"])
+    assert resource["metadata"]["name"]
+    assert resource["spec"]
+
+
+def test_the_pods_of_a_custom_resource_are_valid() -> None:
+    spec = {key: pod_specs()["serving runtime"][key] for key in ("containers", "volumes")}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "fpet"}, "spec": spec}
+    kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("name", ["deployment", "serving runtime"])
+def test_pods_run_as_the_image_does(name: str) -> None:
+    spec = pod_specs()[name]
+    (container,) = spec["containers"]
+    security = {**spec.get("securityContext", {}), **container["securityContext"]}
+    assert security["runAsNonRoot"]
+    assert security["runAsUser"] == 1000
+    assert security["readOnlyRootFilesystem"]
+    assert not security["allowPrivilegeEscalation"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp"]
+    assert [volume.keys() for volume in spec["volumes"]] == [{"name", "emptyDir"}]
+    assert [port["containerPort"] for port in container["ports"]] == [PORT]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    workers = [variable for variable in container["env"] if variable["name"] in ("FPET_WORKERS", "FPET_DECODE_THREADS")]
+    assert len(workers) == 2
+    for variable in workers:
+        assert variable.get("value") == container["resources"]["limits"]["cpu"] or (
+            variable["valueFrom"]["resourceFieldRef"]["resource"] == "limits.cpu"
+        )
+
+
+def test_everything_selects_the_pods_of_the_deployment(exported: dict[str, set[str]]) -> None:
+    labels = manifest("deployment")["spec"]["template"]["metadata"]["labels"]
+    service, scaler = manifest("service"), manifest("horizontal-pod-autoscaler")["spec"]
+    assert manifest("deployment")["spec"]["selector"]["matchLabels"] == labels
+    assert service["spec"]["selector"] == labels
+    assert manifest("pod-disruption-budget")["spec"]["selector"]["matchLabels"] == labels
+    monitor = manifest("prometheus-operator/service-monitor")["spec"]
+    assert monitor["selector"]["matchLabels"] == service["metadata"]["labels"]
+    assert [end["port"] for end in monitor["endpoints"]] == [port["name"] for port in service["spec"]["ports"]]
+    assert scaler["scaleTargetRef"]["name"] == manifest("deployment")["metadata"]["name"]
+    assert [metric["pods"]["metric"]["name"] for metric in scaler["metrics"]] == ["fpet_queue_size"]
+    assert "fpet_queue_size" in exported
+
+
+def test_an_inference_service_finds_the_runtime() -> None:
+    runtime = manifest("kserve/cluster-serving-runtime")["spec"]
+    model = manifest("kserve/inference-service")["spec"]["predictor"]["model"]
+    (supported,) = runtime["supportedModelFormats"]
+    assert model["modelFormat"] == {"name": supported["name"], "version": supported["version"]}
+    assert supported["autoSelect"]
+    assert model["protocolVersion"] in runtime["protocolVersions"]
