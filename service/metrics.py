@@ -100,6 +100,11 @@ class Metrics:
         self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")
         self.task_loads = self._counter("task_loads", "Attempts to load a task file.", "result")
         self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
+        self._start_the_rest_at_zero(reasons)
+        self._start_at_zero(OTHER)
+
+    def _start_the_rest_at_zero(self, reasons: Iterable[str]) -> None:
+        """The series that have no task."""
         for reason in reasons:
             self.failures.labels(reason)
         for result in ("loaded", "failed"):
@@ -108,7 +113,6 @@ class Metrics:
             self.batches.labels(path)
         for tokens in ("reduced", "full"):
             self._forward_duration.labels(tokens)
-        self._start_at_zero(OTHER)
 
     def add_task(self, task: str) -> None:
         """Gives a task a label of its own, unless there are too many."""

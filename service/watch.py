@@ -13,14 +13,19 @@ logger = logging.getLogger(__name__)
 
 # Milliseconds. What is copied in pieces is looked at again and again; only whole files can be put into service.
 _STEP, _DEBOUNCE = 10, 200
+# Looked at without an event too: file systems on a network have none, nor has what changes before the watch begins.
+_INTERVAL = 2000
 
 
 async def follow(folder: Path, changed: Callable[[], Awaitable[object]]) -> None:
-    """Calls `changed` once at the start and then whenever something in the folder changed, until it is cancelled."""
+    """Calls `changed` at the start, whenever something in the folder changes, and every other second, until it is
+    cancelled."""
     while True:
         try:
-            await changed()  # what changed before the watch began
-            async for _ in awatch(folder, step=_STEP, debounce=_DEBOUNCE, recursive=False):
+            await changed()
+            async for _ in awatch(
+                folder, step=_STEP, debounce=_DEBOUNCE, recursive=False, rust_timeout=_INTERVAL, yield_on_timeout=True
+            ):
                 await changed()
         except Exception:
             logger.exception("the task folder cannot be followed; trying again")

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 from serving import Files, Serving, serving, small_settings, write_files
+from small import small_backbone, small_digits
+
+from fpet.backbone import Backbone
+from fpet.data import Dataset
 
 
 @pytest.fixture
@@ -22,6 +26,18 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    """The small backbone, for tests that train on it."""
+    return small_backbone()
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    """A few handwritten digits."""
+    return small_digits()
 
 
 @pytest.fixture(scope="session")

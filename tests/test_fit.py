@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_digits, small_header
+from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
 from torch import Tensor
 
 from fpet.backbone import Backbone, save_backbone
@@ -26,16 +26,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=1e-2, warmup_epochs=0, validate_every=1)
 SCALES = (0.1, 2.0, 10.0)
-
-
-@pytest.fixture(scope="module")
-def backbone() -> Backbone:
-    return small_backbone()
-
-
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return small_digits()
 
 
 class Watched:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import METHODS, small_backbone, small_digits, small_header
+from small import METHODS, small_header
 from torch import Tensor
 
 from fpet.backbone import Backbone, fingerprint
@@ -27,16 +27,6 @@ from fpet.train import train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=1e-2, warmup_epochs=1, validate_every=2)
-
-
-@pytest.fixture(scope="module")
-def backbone() -> Backbone:
-    return small_backbone()
-
-
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return small_digits()
 
 
 def zeros_and_ones(digits: Dataset) -> Dataset:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import small_backbone, small_digits, small_header
+from small import small_backbone, small_header
 
 from fpet.backbone import Backbone
 from fpet.board import board
@@ -27,16 +27,6 @@ from fpet.train import train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=1e-2, warmup_epochs=1, validate_every=2)
-
-
-@pytest.fixture(scope="module")
-def backbone() -> Backbone:
-    return small_backbone()
-
-
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return small_digits()
 
 
 def broken_run(backbone: Backbone, digits: Dataset, checkpoint: Path, log: Path | None) -> None:

@@ -43,6 +43,7 @@ async def authorized(
     runtime: RuntimeDep,
     authorization: Annotated[str | None, Header(description="Bearer and the admin key")] = None,
 ) -> None:
+    """Lets nobody through without the admin key."""
     check_admin(runtime.settings.admin_key, authorization)
     runtime.require_ready()
 

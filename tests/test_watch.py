@@ -1,0 +1,49 @@
+"""Nothing that happens in the task folder goes unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from service.watch import follow
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_changes_before_the_watch_begins_is_noticed(tmp_path: Path) -> None:
+    noticed = asyncio.Event()
+
+    async def changed() -> None:
+        if (tmp_path / "late").exists():
+            noticed.set()
+        (tmp_path / "late").touch()  # after the first look at the folder, and before there can be an event
+
+    following = asyncio.create_task(follow(tmp_path, changed))
+    try:
+        await asyncio.wait_for(noticed.wait(), timeout=30)
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+
+
+async def test_a_folder_that_cannot_be_looked_at_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls, enough = 0, asyncio.Event()
+
+    async def changed() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise PermissionError(tmp_path)
+        enough.set()
+
+    following = asyncio.create_task(follow(tmp_path, changed))
+    try:
+        await asyncio.wait_for(enough.wait(), timeout=30)
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+    assert "trying again" in caplog.text
