@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -31,7 +32,8 @@ from service.hardware import pick_device, pick_dtype
 from service.settings import Settings
 
 _START_SECONDS = 300
-_ROW = "  {:<14} {:<14} {:>11} {:>9}"
+_COLUMNS = ("task", "adapter", "bytes", "right", "tokens", "ms", "the first of them: answer (probability)")
+_ROW = "  {:<17} {:<12} {:>9} {:>9} {:>11} {:>6}   {}"
 _BATCH_SIZES = (1, 4, 16)
 _REPEATS = 15
 
@@ -86,18 +88,24 @@ def classify(address: str, task: str, image: Path) -> Any:
         return json.load(response)
 
 
-def show_task(address: str, task: str, labels: list[str]) -> None:
-    """Classifies the task's sample images, one a request, and prints a row for each."""
-    print(f"\n{task}\n" + _ROW.format("true label", "predicted", "probability", "ms"))
-    right, answer, images = 0, None, sorted((embedded() / "samples" / task).glob("*.png"))
-    for image in images:
-        answer = classify(address, task, image)
-        true, best = labels[int(image.stem.split("-")[0])], answer["predictions"][0][0]
-        right += true == best["label"]
-        total = answer["timings_ms"]["total"]
-        print(_ROW.format(true, best["label"], f"{best['probability']:.3f}", f"{total:.1f}"))
-    tokens = answer["tokens"] if answer else {"in": 0, "out": 0}
-    print(f"  {right} of {len(images)} right; tokens of an image: {tokens['in']} -> {tokens['out']}")
+def show_task(address: str, task: dict[str, Any]) -> None:
+    """Classifies the task's sample images, one a request, and prints a row."""
+    images = sorted((embedded() / "samples" / task["name"]).glob("*.png"), key=_position)
+    answers = [classify(address, task["name"], image) for image in images]
+    labels = [task["labels"][_position(image)[0]] for image in images]
+    best = [answer["predictions"][0][0] for answer in answers]
+    right = sum(one["label"] == label for one, label in zip(best, labels, strict=True))
+    tokens = answers[0]["tokens"]
+    milliseconds = statistics.median(answer["timings_ms"]["total"] for answer in answers)
+    example = f"{labels[0]}: {best[0]['label']} ({best[0]['probability']:.2f})"
+    counts = f"{tokens['in']} -> {tokens['out']}"
+    row = (task["name"], task["adapter"], f"{task['bytes']:,}", f"{right} of {len(images)}", counts)
+    print(_ROW.format(*row, f"{milliseconds:.1f}", example))
+
+
+def _position(image: Path) -> tuple[int, ...]:
+    """Class and position in the test set, which a sample's name says."""
+    return tuple(int(number) for number in image.stem.split("-"))
 
 
 def show_savings(address: str) -> None:
@@ -154,8 +162,9 @@ def main() -> None:
     """The whole demonstration."""
     with service(free_port()) as address:
         tasks = get(address, "/v1/tasks")["tasks"]
+        print("Images of the test sets, one a request\n" + _ROW.format(*_COLUMNS))
         for task in tasks:
-            show_task(address, task["name"], task["labels"])
+            show_task(address, task)
         show_savings(address)
     show_forward([task["name"] for task in tasks])
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fpet.errors import UnsupportedError
+from fpet.data import Reading
+from fpet.errors import FpetError, UnsupportedError
 from fpet.files import read_bytes
 from fpet.header import Method
 from fpet.recipe import Recipe
@@ -29,6 +30,30 @@ class Entry:
     search_scale: list[float] = dataclasses.field(default_factory=list)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DataEntry:
+    """The plain values of a table in `data`: a folder, and fields of `Reading`."""
+
+    folder: str
+    shots: int | None = None
+    shots_seed: int | None = None
+    split_seed: int | None = None
+
+
+@dataclass(frozen=True)
+class PlannedData:
+    """A column of the table. source: a named source or a folder."""
+
+    source: str
+    reading: Reading
+
+    @property
+    def label(self) -> str:
+        """The source and what is said about reading it, such as `lists/pets shots=4`."""
+        said = {name: value for name, value in dataclasses.asdict(self.reading).items() if value not in (None, False)}
+        return " ".join([self.source, *(f"{name}={value}" for name, value in said.items())])
+
+
 @dataclass(frozen=True)
 class PlannedMethod:
     """A row of the table. recipe: but for its seed; scales: to choose from on validation images, if there are any."""
@@ -45,7 +70,7 @@ class PlannedMethod:
 class Plan:
     """What is to be trained: every method on every data set with every seed."""
 
-    data: tuple[str, ...]
+    data: tuple[PlannedData, ...]
     seeds: tuple[int, ...]
     methods: tuple[PlannedMethod, ...]
 
@@ -53,8 +78,10 @@ class Plan:
 def load_plan(path: Path) -> Plan:
     """Reads a plan strictly.
 
-    `data` and `seeds` are lists; `[recipe]` holds numbers of `Recipe` for all; each `[[method]]` has a name and may
-    have adapter, adapter_arguments, reducer, reducer_arguments, head_bits, search_scale and a recipe of its own on top.
+    `data` and `seeds` are lists; a data set is a source's name or a folder, or a table such as
+    `{ folder = "lists/pets", shots = 4, shots_seed = 1 }` with fields of `Reading`. `[recipe]` holds numbers
+    of `Recipe` for all; each `[[method]]` has a name and may have adapter, adapter_arguments, reducer,
+    reducer_arguments, head_bits, search_scale and a recipe of its own on top.
 
     Raises:
         UnsupportedError: naming the file and what is missing, unknown, of the wrong type, empty or there twice.
@@ -64,7 +91,7 @@ def load_plan(path: Path) -> Plan:
         return _plan(tomllib.loads(data.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UnsupportedError(f"{path}: not a TOML file: {error}") from error
-    except (ValueError, UnsupportedError) as error:
+    except (ValueError, FpetError) as error:
         raise UnsupportedError(f"{path}: {error}") from error
 
 
@@ -75,7 +102,16 @@ def _plan(table: Mapping[str, Any]) -> Plan:
     recipe = _table(table, "recipe")
     methods = tuple(_method(entry, recipe) for entry in _list(table, "method", dict))
     _distinct("method", [method.name for method in methods])
-    return Plan(_distinct("data", _list(table, "data", str)), _distinct("seeds", _list(table, "seeds", int)), methods)
+    data = tuple(_data(entry) for entry in _list(table, "data", str, dict))
+    _distinct("data", [planned.label for planned in data])
+    return Plan(data, _distinct("seeds", _list(table, "seeds", int)), methods)
+
+
+def _data(entry: str | Mapping[str, Any]) -> PlannedData:
+    if isinstance(entry, str):
+        return PlannedData(entry, Reading())
+    values = dataclasses.asdict(build({"data": DataEntry}, "data", arguments=entry))
+    return PlannedData(values.pop("folder"), Reading(**values))
 
 
 def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMethod:
@@ -106,11 +142,12 @@ def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def _list(table: Mapping[str, Any], name: str, kind: type) -> list[Any]:
+def _list(table: Mapping[str, Any], name: str, *kinds: type) -> list[Any]:
     value = table.get(name, [])
     # A truth value is an integer to Python, not to TOML.
-    if not isinstance(value, list) or any(type(item) is not kind for item in value):
-        raise ValueError(f"{name} = {value!r} is not a list of type {kind.__name__}")
+    if not isinstance(value, list) or any(type(item) not in kinds for item in value):
+        allowed = " or ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"{name} = {value!r} is not a list of type {allowed}")
     if not value:
         raise ValueError(f"{name} is empty")
     return value

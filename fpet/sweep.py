@@ -38,7 +38,8 @@ _NAME = 50  # characters of a task's name, before its key
 class Job:
     """One run of a plan.
 
-    dataset: what `data` names, or why it cannot be had; method: with the run's seed; key: identifies all of it.
+    data: its label in the plan; dataset: what it names, or why it cannot be had; method: with the run's seed; key:
+    identifies all of it.
     """
 
     data: str
@@ -61,10 +62,10 @@ def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
     reference = {"fingerprint": backbone.fingerprint, "arguments": backbone.arguments}
     for data in plan.data:
         try:
-            dataset: Dataset | DataError = load_dataset(data, None, cache)
+            dataset: Dataset | DataError = load_dataset(data.source, None, cache, data.reading)
         except DataError as error:
             dataset = error
-        source = {"data": data, "sha256": None if isinstance(dataset, DataError) else dataset.sha256}
+        source = {"data": data.label, "sha256": None if isinstance(dataset, DataError) else dataset.sha256}
         for planned in plan.methods:
             for seed in plan.seeds:
                 recipe = dataclasses.replace(planned.recipe, seed=seed)
@@ -72,7 +73,7 @@ def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
                 method = dataclasses.replace(planned, reducer=reducer, recipe=recipe)
                 described = {"source": source, "backbone": reference, "method": dataclasses.asdict(method)}
                 key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:_KEY]
-                yield Job(data, dataset, method, key)
+                yield Job(data.label, dataset, method, key)
 
 
 def sweep(plan: Plan, backbone: Backbone, output: Path, keep: Path | None, cache: Path | None) -> Iterator[Row]:

@@ -48,7 +48,7 @@ def test_training_writes_the_task_and_where_it_comes_from(task: Path) -> None:
     assert header.head.bits == 8
     assert header.preprocessing.size == (16, 16)
     provenance = header.provenance
-    assert provenance["data"]["train_images"] == 1000
+    assert provenance["data"]["train_images"] == 800
     assert len(provenance["data"]["sha256"]) == 64
     assert provenance["recipe"] == dataclasses.asdict(Recipe(epochs=2, warmup_epochs=0, lr=0.01, batch_size=100))
     assert provenance["epoch"] == 2

@@ -34,7 +34,7 @@ def real(source: str) -> Dataset:
 @pytest.mark.parametrize("source", ["fashion-mnist", "digits"])
 def test_a_source_has_balanced_disjoint_splits(source: str) -> None:
     data = real(source)
-    assert len(data.train) == 1000
+    assert len(data.train) == 800
     for split in (data.train, data.val, data.test):
         assert len(split.images) == len(split)
         assert split.targets.dtype == torch.int64

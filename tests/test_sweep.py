@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from picture_files import picture
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import save_backbone
@@ -90,7 +91,7 @@ def test_each_run_is_a_row(swept: Path) -> None:
     assert (row.seed, row.epochs, row.batch_size, row.precision, row.error) == (3, 2, 100, "float32", "")
     assert (row.tokens_in, row.tokens_out, row.parameters) == (17, 17, 0)
     assert row.test_accuracy == row.test_accuracy_unreduced
-    assert (row.train_images, row.validation_images, row.test_images) == (1000, 200, 597)
+    assert (row.train_images, row.validation_images, row.test_images) == (800, 200, 597)
     assert row.gmacs == macs(small_backbone(), Method("none"), Method("none")) / 1e9
     assert row.training_seconds is not None
     assert row.training_seconds > 0
@@ -111,6 +112,24 @@ def test_a_row_says_what_the_task_file_says(swept: Path) -> None:
     assert row.validation_accuracy == max(tried["accuracy"] for tried in origin["scale_search"])
     assert [tried["scale"] for tried in origin["scale_search"]] == [0.5, 2.0]
     assert row.scale == task.header.adapter.arguments["scale"]
+
+
+def test_a_folder_may_be_read_in_several_ways(backbone: Path, tmp_path: Path) -> None:
+    for index in range(20):
+        picture(tmp_path / "own" / "ab"[index % 2] / f"{index}.png", 10 * index)
+    folder = str(tmp_path / "own")
+    plan = (
+        PLAN.partition("[[method]]")[0]
+        .replace("100", "4")
+        .replace('"digits", "nowhere"', f'"{folder}", {{ folder = "{folder}", split_seed = 5 }}')
+    )
+    (tmp_path / "plan.toml").write_text(plan + '[[method]]\nname = "Linear"\nadapter = "none"\nreducer = "none"\n')
+    kept = tmp_path / "kept"
+    assert main(command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone, "--keep", str(kept))) == 0
+    first, second = read_rows(tmp_path / "table.csv")
+    assert (first.data, second.data) == (folder, f"{folder} split_seed=5")
+    seeds = [Task.load(path).header.provenance["data"]["split_seed"] for path in sorted(kept.iterdir())]
+    assert sorted(seeds) == [0, 5]
 
 
 def test_reduction_shrinks_what_a_step_keeps(backbone: Path, tmp_path: Path) -> None:
@@ -207,6 +226,10 @@ def test_a_plan_fills_in_the_defaults(tmp_path: Path) -> None:
         ("data =", "date =", "unknown 'date'"),
         ('["digits", "nowhere"]', "[]", "data is empty"),
         ('["digits", "nowhere"]', '["digits", "digits"]', "data has 'digits' twice"),
+        ('"nowhere"', "7", "is not a list of type str or dict"),
+        ('"nowhere"', "{ shots = 4 }", "data needs the argument 'folder'"),
+        ('"nowhere"', '{ folder = "lists", shot = 4 }', "data has no argument 'shot'"),
+        ('"nowhere"', '{ folder = "own", split_seed = -1 }', "--split-seed -1 is not between"),
         ("[3]", "[true]", "seeds = [True] is not a list of type int"),
         ('"Linear"', '"LoRA + FPET"', "method has 'LoRA + FPET' twice"),
         ('name = "Linear"', "", "needs the argument 'name'"),
