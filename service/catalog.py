@@ -11,8 +11,8 @@ from typing import Literal
 from fpet.errors import FpetError, TaskError
 from fpet.files import read_bytes, write_atomically
 from fpet.task import Task
-from service.engine import LoadedTask
 from service.errors import InvalidTaskError, NotReadyError, StorageError, UnknownTaskError
+from service.loaded import LoadedTask
 from service.metrics import Metrics
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -14,46 +16,21 @@ from torch import Tensor
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import TaskError
 from fpet.groups import groups
-from fpet.header import TaskHeader
-from fpet.mixed import family, features
+from fpet.mixed import Weights, family
 from fpet.preprocess import normalize
 from fpet.task import Task
-from fpet.vit import AdaptedViT, check_parity
+from fpet.vit import check_parity
 from service.calibration import Point, measure, ratio_at
-from service.folded import Instance, own_bytes
+from service.folded import Instance
+from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedTask:
-    """A task that can answer; it is replaced as a whole and never changed.
-
-    digest, size: of the task file; generation: how often a task of this name was loaded, from 1; family: tasks that
-    have it in common can share a batch; tokens_in, tokens_out: of one image, with reduction; resident: bytes of its own
-    tensors.
-    """
-
-    path: Path
-    header: TaskHeader
-    digest: str
-    size: int
-    generation: int
-    family: str
-    reduced: AdaptedViT
-    full: AdaptedViT
-    tokens_in: int
-    tokens_out: int
-    resident: int
 
 
 @dataclass(frozen=True)
 class Group:
-    """What the images of one batch have in common; those of a folded task have a group to themselves.
+    """What the images of a batch have in common, dtype that of their pixels; a folded task has groups to itself."""
 
-    dtype: of the pixels.
-    """
-
-    family: str
+    family: Family
     reduced: bool
     folded: Instance | None = None
     dtype: torch.dtype = torch.uint8
@@ -96,6 +73,7 @@ class Engine:
         self.dtype = dtype
         self._metrics = metrics
         self.source = source
+        self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self._warm: set[tuple[str, int]] = set()
         self._calibrations: dict[str, list[Point]] = {}
 
@@ -113,31 +91,32 @@ class Engine:
         return cls(backbone, device, dtype, metrics, None if same else path)
 
     def load(self, task: Task, generation: int) -> LoadedTask:
-        """Builds a task's models and runs each once, so that what cannot answer is not put into service.
+        """Builds a task and runs it once, so that what cannot answer is not put into service.
 
         Raises:
             TaskError: if it does not fit the backbone.
         """
         try:
-            reduced = task.build(self.backbone, self.dtype, self.device)
+            model = task.build(self.backbone, self.dtype, self.device)
+            # Mixing tasks stacks their weights, which is no use where those are as large as the backbone.
+            name = family(task.header) if model.adapter.mixes else task.digest
+            known = self._families.get(name)
+            common = known or Family.of(name, task.header, model)
             loaded = LoadedTask(
                 path=task.path,
-                header=task.header,
+                header=common.share(task.header),
                 digest=task.digest,
                 size=task.size,
                 generation=generation,
-                # Mixing tasks stacks their weights, which is no use where those are as large as the backbone.
-                family=family(task.header) if reduced.adapter.mixes else task.digest,
-                reduced=reduced,
-                full=reduced.unreduced(),
-                tokens_in=reduced.tokens_in,
-                tokens_out=reduced.tokens_out,
-                resident=own_bytes(reduced, self.backbone.vit),
+                family=common,
+                weights=common.template.weights(model),
             )
-            for shortened in (True, False):
-                self.seconds(Group(loaded.family, shortened), loaded, 1)
+            # Without reduction a task runs as its family does.
+            for shortened in (True,) if known else (True, False):
+                self.seconds(Group(common, shortened), loaded, 1)
         except (AssertionError, RuntimeError) as error:  # timm's and torch's words for shapes that do not fit
             raise TaskError(f"{task.path}: the model cannot run: {error}") from error
+        self._families[name] = common
         return loaded
 
     def calibrate(self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None) -> None:
@@ -146,24 +125,24 @@ class Engine:
         Sizes come in ascending order. Tasks of a family share their timings, and those without a reducer have nothing
         to compare: they return at once. A folded task has timings of its own.
         """
-        if task.tokens_out == task.tokens_in or (not folded and (task.family, batch_size) in self._warm):
+        if task.tokens_out == task.tokens_in or (not folded and (task.family.name, batch_size) in self._warm):
             return
 
         def seconds(reduced: bool) -> float:
             return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
         if not folded:
-            self._warm.add((task.family, batch_size))
+            self._warm.add((task.family.name, batch_size))
         seconds(True), seconds(False)
         if repeats:
             # Others read the list while this runs; it only ever grows at its end.
-            points = folded.points if folded else self._calibrations.setdefault(task.family, [])
+            points = folded.points if folded else self._calibrations.setdefault(task.family.name, [])
             points.append(measure(batch_size, repeats, seconds))
 
     def calibration(self, task: LoadedTask, folded: Instance | None = None) -> tuple[Point, ...]:
         """The timings that the task's baseline rests on: its family's, as long as a folded task has none yet."""
         own = folded.points if folded else ()
-        return tuple(own or self._calibrations.get(task.family, ()))
+        return tuple(own or self._calibrations.get(task.family.name, ()))
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
@@ -187,28 +166,40 @@ class Engine:
             UnsupportedError: if the task's reduction shares out patches among tokens.
         """
         images = work.task.header.preprocessing.normalize(work.pixels[None].to(self.device), self.dtype)
-        return groups(work.task.reduced, images)[0].cpu()
+        return groups(work.task.model(), images)[0].cpu()
 
     def seconds(self, group: Group, task: LoadedTask, batch_size: int) -> float:
         """What a batch of blank images of the task takes, which is counted nowhere."""
         blank = torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8)
         return self._forward(group, [Work(task, blank)] * batch_size).seconds
 
+    def run_bare(self, batch_size: int) -> None:
+        """Runs the backbone alone on blank images."""
+        vit: Any = self.backbone.vit
+        shape = (batch_size, 3, *vit.patch_embed.img_size)
+        with torch.inference_mode():
+            vit.forward_features(torch.zeros(shape, dtype=self.dtype, device=self.device))
+
     def _forward(self, group: Group, works: Sequence[Work]) -> _Passed:
         started = time.perf_counter()
-        owners = [group.folded or work.task for work in works]
-        models = [owner.reduced if group.reduced else owner.full for owner in owners]
         with torch.inference_mode():
-            pixels = torch.stack([work.pixels for work in works]).to(self.device)
+            pixels = self._upload([work.pixels for work in works])
             if group.dtype == torch.uint8:
                 images = normalize(pixels, [work.task.header.preprocessing for work in works], self.dtype)
             else:
                 images = pixels.to(self.dtype)
-            embeddings = features(models, images)
+            embeddings = _features(group, [work.task.weights for work in works], images)
             # Copying to the CPU waits for the device, so that the clock sees all of the work.
-            logits = _by_head(models, embeddings)
+            logits = _by_head([work.task for work in works], embeddings)
             embeddings = embeddings.float().cpu()
         return _Passed(embeddings, logits, time.perf_counter() - started)
+
+    def _upload(self, images: Sequence[Tensor]) -> Tensor:
+        """[3, H, W] each to [B, 3, H, W] on the device."""
+        pinned = self.device.type == "cuda"  # from such memory the GPU copies by itself, while this thread goes on
+        batch = torch.empty((len(images), *images[0].shape), dtype=images[0].dtype, pin_memory=pinned)
+        torch.stack(list(images), out=batch)
+        return batch.to(self.device, non_blocking=pinned)
 
     def _costs(self, group: Group, tasks: Sequence[LoadedTask], seconds: float) -> list[Forward]:
         """The batch, divided among its tasks by their shares of the images."""
@@ -241,10 +232,17 @@ class _Passed:
     seconds: float
 
 
-def _by_head(models: Sequence[AdaptedViT], embeddings: Tensor) -> list[Tensor]:
-    """Logits [K] of each row of the embeddings [B, C], by its own model's head; float32 on the CPU."""
+def _features(group: Group, weights: Sequence[Weights], images: Tensor) -> Tensor:
+    """Embeddings [B, C] of normalised images [B, 3, H, W], each by its own task's weights."""
+    if group.folded is None:
+        return group.family.template.features(weights, images, reduced=group.reduced)
+    return (group.folded.reduced if group.reduced else group.folded.full).features(images)
+
+
+def _by_head(tasks: Sequence[LoadedTask], embeddings: Tensor) -> list[Tensor]:
+    """Logits [K] of each row of the embeddings [B, C], by its own task's head; float32 on the CPU."""
     logits: dict[int, Tensor] = {}
-    for model in dict.fromkeys(models):
-        rows = [row for row, other in enumerate(models) if other is model]
-        logits |= zip(rows, model.head(embeddings[rows]).float().cpu(), strict=True)
-    return [logits[row] for row in range(len(models))]
+    for task in dict.fromkeys(tasks):
+        rows = [row for row, other in enumerate(tasks) if other is task]
+        logits |= zip(rows, task.weights.logits(embeddings[rows]).float().cpu(), strict=True)
+    return [logits[row] for row in range(len(tasks))]

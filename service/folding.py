@@ -14,10 +14,11 @@ from fpet.backbone import Backbone, load_backbone
 from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
 from fpet.task import Task
 from service.calibration import alternate, batch_sizes
-from service.engine import Engine, Group, LoadedTask, Work
+from service.engine import Engine, Group, Work
 from service.errors import ConflictError, InvalidRequestError, ServiceError
 from service.folded import FoldedCache, Instance, make_instance
 from service.heat import Heat
+from service.loaded import LoadedTask
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -68,7 +69,7 @@ class Folding:
     def count(self, works: Sequence[Work]) -> None:
         """Told of every batch; a task that is hot by now is folded soon."""
         for task in self._heat.add(Counter(work.task for work in works)):
-            if self._settings.folded_bytes and task.reduced.adapter.foldable and not self._closed:
+            if self._settings.folded_bytes and task.family.template.foldable and not self._closed:
                 self._pool.submit(self._try, task)
 
     def pin(self, task: LoadedTask) -> None:
@@ -125,7 +126,7 @@ class Folding:
         file = Task.load(task.path)
         if file.digest != task.digest:
             raise TaskError(f"{task.path}: the file is another one by now")
-        instance = make_instance(file.build(self._exact()), task.reduced)
+        instance = make_instance(file.build(self._exact()), task.model())
         for reduced in (True, False):  # what cannot answer is not put into service
             self._engine.seconds(Group(task.family, reduced, instance), task, 1)
         return instance

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -21,17 +25,18 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores(system: Path = Path("/")) -> int:
+    """Processor cores that this process may use, by its affinity and by the quotas of its control groups, rounded up.
+
+    system: the root of the file system, in which the kernel says so.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(allowed, quota(system))))
 
 
-def pick_workers(workers: int, device: torch.device) -> int:
-    """0 is one forward a core on the CPU and one on a GPU."""
-    if workers:
-        return workers
-    # Two single-threaded forwards get more done than one forward of two threads.
-    return cores() if device.type == "cpu" else 1
+def quota(system: Path = Path("/")) -> float:
+    """Seconds of processor time a second that this process may use by its control groups; infinity: no limit."""
+    return min(_quotas(system), default=math.inf)
 
 
 def _has_bfloat16(device: torch.device) -> bool:
@@ -39,3 +44,36 @@ def _has_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # Without these instructions bfloat16 is emulated and slower than float32.
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def _quotas(system: Path) -> Iterator[float]:
+    """Seconds of processor time a second, of each control group around this process that limits them (Linux).
+
+    /proc/self/cgroup has lines `number:controllers:path`; that of version 2 names no controllers. A container may see
+    its own group as the root of the mounted tree, whatever the path says: so all groups above count that are there.
+    """
+    try:
+        lines = (system / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        tree = system / "sys/fs/cgroup" / ("cpu" if controllers else "")
+        read = _quota_v1 if controllers else _quota_v2
+        group = tree / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(tree):
+                # Where a file is missing, or is not as expected, nothing is known of a limit.
+                with suppress(OSError, ValueError, ZeroDivisionError):
+                    yield read(folder)
+
+
+def _quota_v1(folder: Path) -> float:
+    quota = int((folder / "cpu.cfs_quota_us").read_text())
+    return math.inf if quota < 0 else quota / int((folder / "cpu.cfs_period_us").read_text())
+
+
+def _quota_v2(folder: Path) -> float:
+    quota, period = (folder / "cpu.max").read_text().split()
+    return math.inf if quota == "max" else int(quota) / int(period)

@@ -14,7 +14,8 @@ from torch import Tensor
 from service.batcher import Batcher, Done, Ticket
 from service.deadline import Deadline
 from service.decode import Decoder
-from service.engine import Group, LoadedTask, Output, Work
+from service.engine import Group, Output, Work
+from service.loaded import LoadedTask
 from service.metrics import Metrics
 from service.statistics import Statistics
 

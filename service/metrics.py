@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -69,6 +69,10 @@ class Metrics:
         self.queue_seconds = self._histogram("queue_duration_seconds", "Decoded to the start of the forward.")
         self.decode_seconds = self._histogram("decode_duration_seconds", "Decoding the images of a request.")
         self._forward_duration = self._histogram("forward_duration_seconds", "One batch in the model.", "tokens")
+        self._parallelism = self._gauge("parallelism", "Forwards at once (workers), threads in each (threads).", "of")
+        self._trials = self._gauge(
+            "trial_forwards_per_second", "Measured at start-up to choose them, by workers x threads.", "way"
+        )
         self.queue_size = self._gauge("queue_size", "Images admitted and in no batch yet.")
         self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
         self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
@@ -127,6 +131,13 @@ class Metrics:
     def set_task_bytes(self, task: str, size: int) -> None:
         """Tells the size of a task that was put into service."""
         self._task_bytes.labels(self.label(task)).set(size)
+
+    def set_parallelism(self, workers: int, threads: int, trials: Mapping[str, float]) -> None:
+        """Tells how many forwards run at once, in how many threads each, and forwards a second of each way tried."""
+        self._parallelism.labels("workers").set(workers)
+        self._parallelism.labels("threads").set(threads)
+        for way, rate in trials.items():
+            self._trials.labels(way).set(rate)
 
     def remove_task_bytes(self, task: str) -> None:
         """Forgets the size of a task that is no longer in service."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
-import torch
 from torch import Tensor
 
 from service.batcher import Batcher
@@ -17,14 +15,16 @@ from service.calibration import batch_sizes
 from service.catalog import Catalog
 from service.deadline import Deadline
 from service.decode import Decoder
-from service.engine import Engine, Group, LoadedTask, Output, Work
+from service.engine import Engine, Group, Output, Work
 from service.errors import NotReadyError
 from service.folded import own_bytes
 from service.folding import Folding
-from service.hardware import cores, pick_workers
+from service.hardware import cores
 from service.inference import Inferences
 from service.inputs import BodyReader
+from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
+from service.parallelism import Parallelism, candidates, choose, torch_threads
 from service.sampler import Sampler
 from service.settings import ALL, Settings
 from service.statistics import Statistics
@@ -33,6 +33,9 @@ from service.watch import follow
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+# Images in the forwards that are timed to choose how many run at once: a batch under some load, and quick to run.
+_TRIAL_BATCH = 4
 
 Status = Literal["starting", "ready", "draining", "failed"]
 
@@ -48,11 +51,11 @@ class Runtime:
         self.statistics = Statistics(metrics)
         self.status: Status = "starting"
         self.warm = asyncio.Event()
-        workers = pick_workers(settings.workers, engine.device)
-        self._forward_pool = _threads("forward", workers, settings.threads)
-        self._decode_pool = _threads("decode", settings.decode_threads or cores(), 1)
+        workers, threads = self._parallelism()
+        self._forward_pool = torch_threads("forward", workers, threads)
+        self._decode_pool = torch_threads("decode", settings.decode_threads or cores(), 1)
         self._loader, self._calibrator, self._folder = (
-            _threads(name, 1, settings.threads) for name in ("loader", "calibrator", "folder")
+            torch_threads(name, 1, threads) for name in ("loader", "calibrator", "folder")
         )
         self.folding = Folding(settings, metrics, engine, self._folder, catalog.serving)
         self._shadows = Sampler(settings.shadow_share)
@@ -71,7 +74,16 @@ class Runtime:
         self.inferences = Inferences(self.batcher, self._decoder, self.folding.group, metrics, self.statistics)
         metrics.queue_size.set_function(lambda: self.batcher.queued)
         metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
-        metrics.resident_bytes.labels("tasks").set_function(lambda: sum(task.resident for task in catalog.serving()))
+        metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))
+
+    def _parallelism(self) -> Parallelism:
+        """How many forwards at once and in how many threads each; on a GPU one, whose thread only gives it work."""
+        settings, engine = self.settings, self.engine
+        used = cores() if engine.device.type == "cpu" else 1
+        ways = candidates(used, settings.workers, settings.threads)
+        chosen, rates = choose(ways, lambda: engine.run_bare(min(settings.max_batch, _TRIAL_BATCH)))
+        self.metrics.set_parallelism(chosen.workers, chosen.threads, {str(way): rate for way, rate in rates.items()})
+        return chosen
 
     def _run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         outputs = self.engine.run(group, works)
@@ -181,12 +193,3 @@ async def running(settings: Settings, metrics: Metrics, engine: Engine, catalog:
         for task in background:
             task.cancel()
         await runtime.close()
-
-
-def _threads(name: str, count: int, torch_threads: int) -> ThreadPoolExecutor:
-    def initialise() -> None:
-        # The first call makes torch set up this thread from a global, which would otherwise override the second later.
-        torch.get_num_threads()
-        torch.set_num_threads(torch_threads)
-
-    return ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initialise)

@@ -215,12 +215,8 @@ def test_pods_run_as_the_image_does(name: str) -> None:
     assert [port["containerPort"] for port in container["ports"]] == [PORT]
     assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    workers = [variable for variable in container["env"] if variable["name"] in ("FPET_WORKERS", "FPET_DECODE_THREADS")]
-    assert len(workers) == 2
-    for variable in workers:
-        assert variable.get("value") == container["resources"]["limits"]["cpu"] or (
-            variable["valueFrom"]["resourceFieldRef"]["resource"] == "limits.cpu"
-        )
+    # What the service takes its number of workers from.
+    assert container["resources"]["limits"]["cpu"]
 
 
 def test_everything_selects_the_pods_of_the_deployment(exported: dict[str, set[str]]) -> None:

@@ -15,7 +15,8 @@ from fpet.errors import TaskError
 from fpet.header import Method
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
-from service.engine import Engine, Group, LoadedTask, Output, Work
+from service.engine import Engine, Group, Output, Work
+from service.loaded import LoadedTask
 from service.metrics import Metrics, Saving
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,7 +55,8 @@ def test_outputs_are_those_of_the_model(
 ) -> None:
     task = load(engine, small_files, "digits")
     outputs = run(engine, task, images, reduced=reduced)
-    model = task.reduced if reduced else task.full
+    exact = Task.load(task.path).build(engine.backbone)
+    model = exact if reduced else exact.unreduced()
     with torch.inference_mode():
         pixels = task.header.preprocessing.normalize(torch.stack(images), torch.float32)
         logits, embeddings = model(pixels), model.features(pixels)

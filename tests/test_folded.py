@@ -20,9 +20,10 @@ from fpet.adapters import ADAPTERS
 from fpet.header import Method
 from fpet.images import to_rgb
 from fpet.task import Task
-from service.engine import Engine, Group, LoadedTask, Output, Work
+from service.engine import Engine, Group, Output, Work
 from service.errors import ConflictError
 from service.folded import FoldedCache, Instance, make_instance
+from service.loaded import LoadedTask
 from service.metrics import Metrics
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -45,7 +46,7 @@ def load(files: Files, folder: Path, adapter: Method, dtype: torch.dtype = torch
 
 
 def instance_of(task: LoadedTask) -> Instance:
-    return make_instance(Task.load(task.path).build(small_backbone()), task.reduced)
+    return make_instance(Task.load(task.path).build(small_backbone()), task.model())
 
 
 def tensors(*modules: nn.Module) -> list[Tensor]:
@@ -69,7 +70,7 @@ def test_answers_are_those_of_the_adapter_and_bytes_what_is_not_shared(
         for one, other in zip(mixed, folded, strict=True):
             torch.testing.assert_close(one.logits, other.logits, rtol=1e-4, atol=1e-4)
             torch.testing.assert_close(one.embedding, other.embedding, rtol=1e-4, atol=1e-4)
-    shared = {tensor.data_ptr() for tensor in tensors(engine.backbone.vit, task.reduced)}
+    shared = {tensor.data_ptr() for tensor in tensors(engine.backbone.vit, task.model())}
     own = {tensor.data_ptr(): tensor for tensor in tensors(instance.reduced, instance.full)}
     assert instance.bytes == sum(own[place].nbytes for place in own.keys() - shared)
     assert all(torch.equal(value, before[name]) for name, value in engine.backbone.vit.state_dict().items())
@@ -94,7 +95,7 @@ def test_in_bfloat16_a_small_update_is_not_rounded_away(small_files: Files, tmp_
     rounded = instance_of(task)
     assert rounded.bytes * 2 == exact.bytes
     weight, expected, frozen = (
-        model.vit.get_submodule("blocks.0.attn.qkv").weight for model in (rounded.reduced, exact.reduced, task.reduced)
+        model.vit.get_submodule("blocks.0.attn.qkv").weight for model in (rounded.reduced, exact.reduced, task.model())
     )
     assert torch.equal(weight, expected.to(torch.bfloat16))
     assert not torch.equal(weight, frozen)
@@ -109,7 +110,7 @@ def test_the_embedded_task_answers_alike_in_bfloat16() -> None:
         engine = Engine.start(weights.default_backbone(), CPU, dtype, Metrics([], []))
         backbones[dtype] = engine.backbone
         task = engine.load(Task.load(path), 1)
-        instance = make_instance(Task.load(path).build(backbones[torch.float32]), task.reduced)
+        instance = make_instance(Task.load(path).build(backbones[torch.float32]), task.model())
         resize = task.header.preprocessing.resize
         images = [resize(to_rgb(Image.open(sample))) for sample in SAMPLES]
         for name, folded in (("mixed", None), ("folded", instance)):

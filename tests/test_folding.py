@@ -15,9 +15,10 @@ from serving import Files, small_settings, write_foldable
 
 from fpet.header import Method
 from fpet.task import Task
-from service.engine import Engine, LoadedTask, Work
+from service.engine import Engine, Work
 from service.errors import ConflictError, InvalidRequestError
 from service.folding import Folding
+from service.loaded import LoadedTask
 from service.metrics import Metrics
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from small import METHODS, perturb, small_backbone, small_header
+from torch import Tensor
 
 from fpet.errors import UnsupportedError
 from fpet.header import Method
-from fpet.mixed import family, features
+from fpet.mixed import Template, family
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, new_model, save_task
 from fpet.vit import AdaptedViT
@@ -20,6 +24,13 @@ from fpet.vit import AdaptedViT
 pytestmark = pytest.mark.usefixtures("one_thread")
 IMAGES = torch.randn((6, 3, 16, 16), generator=torch.Generator().manual_seed(0))
 ORDER = (0, 1, 0, 2, 2, 1)
+
+
+def mixed(models: Sequence[AdaptedViT], images: Tensor, *, reduced: bool = True) -> Tensor:
+    """Features [B, C] of images [B, 3, H, W], the i-th by the i-th model, through one template."""
+    template = Template(models[0])
+    weights = {model: template.weights(model) for model in models}
+    return template.features([weights[model] for model in models], images, reduced=reduced)
 
 
 def tasks(folder: Path, adapter: Method, reducer: Method, bits: tuple[int, ...] = ()) -> list[AdaptedViT]:
@@ -43,8 +54,8 @@ def test_each_image_has_the_features_of_its_own_task(adapter: Method, reducer: M
     with torch.inference_mode():
         alone = torch.cat([models[i].features(image[None]) for i, image in zip(ORDER, IMAGES, strict=True)])
         others = torch.cat([models[i - 1].features(image[None]) for i, image in zip(ORDER, IMAGES, strict=True)])
-        mixed = features([models[i] for i in ORDER], IMAGES)
-    torch.testing.assert_close(mixed, alone, rtol=1e-4, atol=1e-4)
+        together = mixed([models[i] for i in ORDER], IMAGES)
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
     if list(models[0].adapter.parameters()):
         assert ((alone - others).norm(dim=1) > 0.01 * alone.norm(dim=1)).all()
 
@@ -54,7 +65,7 @@ def test_tasks_of_different_bits_share_a_forward(tmp_path: Path) -> None:
     models = tasks(tmp_path, adapter, reducer, bits=(1, 32, 8))
     with torch.inference_mode():
         alone = torch.cat([models[i].features(image[None]) for i, image in zip(ORDER, IMAGES, strict=True)])
-        torch.testing.assert_close(features([models[i] for i in ORDER], IMAGES), alone, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mixed([models[i] for i in ORDER], IMAGES), alone, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
@@ -62,17 +73,51 @@ def test_the_tasks_are_not_changed(adapter: Method, reducer: Method, tmp_path: P
     models = tasks(tmp_path, adapter, reducer)
     before = [{name: value.clone() for name, value in model.state_dict().items()} for model in models]
     with torch.inference_mode():
-        features(models * 2, IMAGES)
+        mixed(models * 2, IMAGES)
     for model, state in zip(models, before, strict=True):
         for name, value in model.state_dict().items():
             assert torch.equal(value, state[name])
 
 
+@pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
+def test_a_task_alone_has_the_very_numbers_of_its_own_model(adapter: Method, reducer: Method, tmp_path: Path) -> None:
+    models = tasks(tmp_path, adapter, reducer)
+    template = Template(models[0])
+    with torch.inference_mode():
+        for model in models:
+            weights = template.weights(model)
+            for reduced, own in ((True, model), (False, model.unreduced())):
+                features = template.features([weights] * len(IMAGES), IMAGES, reduced=reduced)
+                assert torch.equal(features, own.features(IMAGES))
+                assert torch.equal(weights.logits(features), own(IMAGES))
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
+def test_of_a_task_nothing_is_held_but_its_numbers(adapter: Method, reducer: Method, tmp_path: Path) -> None:
+    first, second, _ = tasks(tmp_path, adapter, reducer)
+    template = Template(first)
+    weights = template.weights(second)
+    numbers = [parameter.numel() for parameter in second.trainable().parameters()]
+    assert weights.nbytes == 4 * sum(-(-number // 32) * 32 for number in numbers)
+    for reduced in (True, False):
+        model = template.model(weights.sites, reduced=reduced)
+        places = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        frozen = {parameter.untyped_storage().data_ptr() for parameter in model.vit.parameters()}
+        assert places - frozen <= {weights.sites.untyped_storage().data_ptr()}
+    gone = [weakref.ref(parameter) for parameter in first.trainable().parameters()]
+    del first
+    gc.collect()
+    assert not any(parameter() is not None for parameter in gone)  # the template was made from that task
+
+
 def test_a_weight_that_is_yet_to_be_rounded_is_refused() -> None:
     backbone = small_backbone()
-    models = [new_model(small_header(backbone), backbone).eval() for _ in range(2)]
+    latent = new_model(small_header(backbone, Method("lora", {"bits": 1})), backbone).eval()
     with pytest.raises(UnsupportedError, match="load the tasks from their files"):
-        features(models, IMAGES[:2])
+        Template(latent)
+    template = Template(new_model(small_header(backbone, Method("lora"), Method("none")), backbone).eval())
+    with pytest.raises(UnsupportedError, match="load the tasks from their files"):
+        template.weights(latent)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from service.catalog import Entry
-from service.engine import LoadedTask
+from service.loaded import LoadedTask
 from service.settings import Settings
 from service.statistics import Statistics, Total
 from service.v2.request import OUTPUTS, PROBABILITIES
