@@ -7,7 +7,20 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
-from fpet.commands import convert, data, evaluate, flops, fold, import_backbone, methods, sweep, tasks, train, visualize
+from fpet.commands import (
+    classify,
+    convert,
+    data,
+    evaluate,
+    flops,
+    fold,
+    import_backbone,
+    methods,
+    sweep,
+    tasks,
+    train,
+    visualize,
+)
 from fpet.errors import FpetError
 
 # Each adds its sub-command and sets the default `run`: parsed arguments -> exit code.
@@ -16,6 +29,7 @@ AddCommand = Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], N
 COMMANDS: dict[str, AddCommand] = {
     "train": train.add_command,
     "sweep": sweep.add_command,
+    "classify": classify.add_command,
     "evaluate": evaluate.add_command,
     "tasks": tasks.add_command,
     "data": data.add_command,

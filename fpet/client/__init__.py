@@ -1,0 +1,62 @@
+"""Asks a running service from Python: `Client`, and `AsyncClient` for asyncio, which differ in nothing else."""
+
+try:
+    import httpx as _httpx  # noqa: F401  # optional
+except ImportError as error:
+    raise ImportError("asking a service needs the package httpx: pip install 'fpet-serve[client]'") from error
+
+from fpet.client.answers import (
+    CalibrationPoint,
+    Classification,
+    Explanation,
+    Prediction,
+    Savings,
+    ShadowSavings,
+    TaskCalibration,
+    TaskInfo,
+    TaskSavings,
+    Timings,
+    TokenCounts,
+)
+from fpet.client.asynchronous import AsyncClient
+from fpet.client.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    NotReadyError,
+    OverloadedError,
+    RefusedImageError,
+    ServiceError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from fpet.client.synchronous import Client
+
+__all__ = [
+    "AsyncClient",
+    "CalibrationPoint",
+    "Classification",
+    "Client",
+    "ConflictError",
+    "DeadlineExceededError",
+    "Explanation",
+    "ForbiddenError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "NotReadyError",
+    "OverloadedError",
+    "Prediction",
+    "RefusedImageError",
+    "Savings",
+    "ServiceError",
+    "ShadowSavings",
+    "TaskCalibration",
+    "TaskInfo",
+    "TaskSavings",
+    "Timings",
+    "TokenCounts",
+    "UnauthorizedError",
+    "UnreachableError",
+]

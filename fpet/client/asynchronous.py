@@ -1,0 +1,154 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import httpx
+
+from fpet.client import calls
+from fpet.client.answers import Classification, Explanation, Savings, TaskInfo
+from fpet.client.calls import Conditions, Options
+from fpet.client.errors import DeadlineExceededError, NotReadyError, UnreachableError
+from fpet.client.exchange import Conversation, Outcome, Send, Wait
+from fpet.client.pictures import Picture, Pictures, single
+from fpet.client.session import Session, by_task, names, read_task, strictly
+from fpet.errors import ImageError
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(eq=False)
+class AsyncClient(Session):
+    """`Client` with coroutines for methods, each as the one of that name there; to be used in an `async with` block.
+
+    Images are read and encoded in a thread.
+    """
+
+    transport: httpx.AsyncBaseTransport | None = field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._http = httpx.AsyncClient(transport=self.transport, **self._http_options())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def classify(self, images: Pictures, task: str, **options: Unpack[Options]) -> list[Classification]:
+        """One answer an image, in their order."""
+        return await self._all(map(strictly, self._classify(images, task, options)))
+
+    async def classify_each(
+        self, images: Pictures, task: str, **options: Unpack[Options]
+    ) -> list[Classification | ImageError]:
+        """As `classify`, with the error of an image that is unreadable or refused in the place of its answer."""
+        return await self._all(self._classify(images, task, options))
+
+    async def classify_many(
+        self, images: Pictures, tasks: str | Sequence[str], **options: Unpack[Options]
+    ) -> dict[str, list[Classification]]:
+        """By several tasks, each image sent and decoded once."""
+        listed = names(tasks)
+        return by_task(listed, await self._all(map(strictly, self._classify_many(images, listed, options))))
+
+    async def explain(self, image: Picture, task: str) -> Explanation:
+        """Which patches of an image merged."""
+        encoded = await asyncio.to_thread(single, image)
+        return await self._run(self._explain(encoded, task))
+
+    async def tasks(self) -> list[TaskInfo]:
+        """All tasks, by name."""
+        return await self._run(self._ask(calls.tasks()))
+
+    async def task(self, name: str) -> TaskInfo:
+        """One task."""
+        return await self._run(self._ask(calls.task(name)))
+
+    async def savings(self) -> Savings:
+        """What token reduction saved, as measured."""
+        return await self._run(self._ask(calls.savings()))
+
+    async def ready(self) -> bool:
+        """Whether the service is there and takes requests, at the first attempt."""
+        try:
+            await self._run(self._ask_once(calls.ready()))
+        except (NotReadyError, UnreachableError, DeadlineExceededError):
+            return False
+        return True
+
+    async def put(self, task: str, file: str | Path | bytes, **conditions: Unpack[Conditions]) -> TaskInfo:
+        """Puts a task file into service."""
+        data = await asyncio.to_thread(read_task, file)
+        return await self._run(self._ask(calls.put(task, data, conditions)))
+
+    async def delete(self, task: str, **conditions: Unpack[Conditions]) -> None:
+        """Takes a task out of service and deletes its file there."""
+        await self._run(self._ask(calls.delete(task, conditions)))
+
+    async def load(self, task: str) -> TaskInfo:
+        """Puts the file that lies in the service's folder into service, again if it is."""
+        return await self._run(self._ask(calls.change(task, "load")))
+
+    async def unload(self, task: str) -> TaskInfo:
+        """Takes a task out of service; its file stays."""
+        return await self._run(self._ask(calls.change(task, "unload")))
+
+    async def pin(self, task: str) -> TaskInfo:
+        """Folds a task into weights of its own and keeps it so."""
+        return await self._run(self._ask(calls.change(task, "pin")))
+
+    async def unpin(self, task: str) -> TaskInfo:
+        """Treats a task like any other again."""
+        return await self._run(self._ask(calls.change(task, "unpin")))
+
+    async def _run(self, conversation: Conversation[Answer]) -> Answer:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = conversation.send(outcome)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+            outcome = await self._do(step)
+
+    async def _do(self, step: Send | Wait) -> Outcome:
+        if isinstance(step, Wait):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return await self._http.request(**step.arguments())
+        except httpx.RequestError as error:
+            return error
+
+    async def _all(self, conversations: Iterator[Conversation[list[Answer]]]) -> list[Answer]:
+        """What they find, in their order, a few at once; the next is begun when the first of them is over."""
+        found: list[Answer] = []
+        running: deque[asyncio.Task[list[Answer]]] = deque()
+        try:
+            while (conversation := await asyncio.to_thread(next, conversations, None)) is not None:
+                running.append(asyncio.create_task(self._run(conversation)))
+                if len(running) == self.concurrency:
+                    found += await running[0]
+                    running.popleft()
+            for task in running:
+                found += await task
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return found

@@ -1,0 +1,132 @@
+"""A request, repeated until it is answered, without input or output.
+
+A conversation is a generator: it yields what is to be done, is sent what came of it, and returns the answer. So there
+is one of each, whether threads or coroutines do what it says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from fpet.client.errors import DeadlineExceededError, ServiceError, UnreachableError, error_of
+from fpet.client.retry import Patience, pause
+
+Answer = TypeVar("Answer")
+
+# What httpx takes for one value or several of the same name.
+Query = Mapping[str, str | int | Sequence[str]]
+
+_OCTETS = "application/octet-stream"
+_AGAIN = {429, 503}
+_SHORTEST_MS = 0.001
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Generic[Answer]):
+    """A request, and how to read its answer.
+
+    images: encoded, sent as parts of a form; repeatable: whether it does no harm to be received twice.
+    """
+
+    method: str
+    path: str
+    read: Callable[[httpx.Response], Answer]
+    query: Query = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    images: Sequence[bytes] = ()
+    repeatable: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True, eq=False)
+class Send:
+    """To be done: sending a request; to be sent: the response, or httpx's error."""
+
+    call: Call[Any]
+    seconds: float
+
+    def arguments(self) -> dict[str, Any]:
+        """As both clients of httpx take them."""
+        call = self.call
+        deadline = {"x-deadline-ms": f"{max(_SHORTEST_MS, 1000 * self.seconds):.3f}"}
+        return {
+            "method": call.method,
+            "url": call.path,
+            "params": dict(call.query),
+            "headers": {**call.headers, **deadline},
+            "content": call.content,
+            "files": [("image", (str(i), data, _OCTETS)) for i, data in enumerate(call.images)] or None,
+            "timeout": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Wait:
+    """To be done: letting time pass; to be sent: None."""
+
+    seconds: float
+
+
+Outcome = httpx.Response | httpx.RequestError | None
+Conversation = Generator[Send | Wait, Outcome, Answer]
+
+
+def ask(call: Call[Answer], patience: Patience, deadline: float) -> Conversation[Answer]:
+    """Sends a request, and again where that is safe and may help; deadline: in `time.monotonic()`.
+
+    Raises:
+        ServiceError: of the last attempt.
+    """
+    expires = min(time.monotonic() + patience.timeout, deadline)
+    for attempt in itertools.count():
+        left = expires - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceededError(f"{call}: no time is left to ask")
+        outcome = yield Send(call, left)
+        if isinstance(outcome, httpx.Response) and outcome.is_success:
+            return _read(call, outcome)
+        error = _error(call, outcome)
+        seconds = pause(attempt, error.retry_after)
+        if attempt >= patience.retries or not _may_repeat(call, error) or time.monotonic() + seconds >= expires:
+            raise error
+        yield Wait(seconds)
+    raise AssertionError("counting ends nowhere")
+
+
+def _may_repeat(call: Call[Any], error: ServiceError) -> bool:
+    """Whether the service asked to be asked again, or the request was lost and may be received twice."""
+    if isinstance(error, UnreachableError):
+        return call.repeatable or not error.received
+    return error.status in _AGAIN and error.retry_after is not None
+
+
+def _error(call: Call[Any], outcome: Outcome) -> ServiceError:
+    match outcome:
+        case httpx.Response():
+            return error_of(outcome)
+        case httpx.TimeoutException():
+            return DeadlineExceededError(f"{call}: no answer in time")
+        case _:
+            # Only a connection that was never made is known to have carried nothing.
+            received = not isinstance(outcome, httpx.ConnectError)
+            return UnreachableError(f"{call}: no answer: {outcome or type(outcome).__name__}", received=received)
+
+
+def _read(call: Call[Answer], response: httpx.Response) -> Answer:
+    try:
+        return call.read(response)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ServiceError(
+            f"{call}: the answer is not one of this service: {error}",
+            status=response.status_code,
+            request_id=response.headers.get("x-request-id"),
+        ) from error

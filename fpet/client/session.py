@@ -1,0 +1,172 @@
+"""What both clients share: their options, and every conversation that they can have."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from fpet.client import calls
+from fpet.client.answers import Classification, Explanation
+from fpet.client.calls import Options
+from fpet.client.errors import RefusedImageError, ServiceError, concerns_images
+from fpet.client.exchange import Call, Conversation, ask
+from fpet.client.pictures import Batch, Encoded, Pictures, batches
+from fpet.client.retry import Patience
+from fpet.errors import ImageError, TaskError, UnsupportedError
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(eq=False)
+class Session:
+    """A service and how it is asked.
+
+    url: where it is, such as http://127.0.0.1:8000; key: for what the service lets only its holders do. timeout:
+    seconds for a request and all of its repetitions; retries: repetitions of a request. batch: images in a request,
+    times its tasks; concurrency: requests at once; max_body: bytes in a request, no more than the service takes.
+
+    Raises:
+        UnsupportedError: for an address or a key that cannot be used.
+        ValueError: for a number out of its range.
+    """
+
+    url: str
+    key: str | None = field(default=None, repr=False)
+    timeout: float = 60.0
+    retries: int = 5
+    batch: int = field(default=16, kw_only=True)
+    concurrency: int = field(default=4, kw_only=True)
+    max_body: int = field(default=32 * 2**20, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._patience = Patience(self.timeout, self.retries)
+        for name in ("batch", "concurrency", "max_body"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)} should be above 0")
+        try:
+            url = httpx.URL(self.url)
+        except httpx.InvalidURL as error:
+            raise UnsupportedError(f"{self.url!r} is no address of a service: {error}") from error
+        if url.scheme not in ("http", "https") or not url.host:
+            raise UnsupportedError(f"{self.url!r} is no address of a service; those begin with http:// or https://")
+        if self.key is not None and not (self.key and self.key == self.key.strip() and self.key.isprintable()):
+            raise UnsupportedError("the key is empty, or has spaces around it or characters that a header cannot hold")
+
+    def _http_options(self) -> dict[str, Any]:
+        """For either client of httpx."""
+        headers = {} if self.key is None else {"authorization": f"Bearer {self.key}".encode()}
+        return {"base_url": self.url, "headers": headers}
+
+    def _ask(self, call: Call[Answer]) -> Conversation[Answer]:
+        return ask(call, self._patience, math.inf)
+
+    def _ask_once(self, call: Call[Answer]) -> Conversation[Answer]:
+        return ask(call, Patience(self.timeout, retries=0), math.inf)
+
+    def _explain(self, image: Encoded, task: str) -> Conversation[Explanation]:
+        try:
+            return (yield from self._ask(calls.explain(task, image.data)))
+        except ServiceError as error:
+            if not concerns_images(error):
+                raise
+            raise RefusedImageError.of(error, image.name) from error
+
+    def _classify(
+        self, images: Pictures, task: str, options: Options
+    ) -> Iterator[Conversation[list[Classification | ImageError]]]:
+        """One conversation a batch, each with one answer an image."""
+        call = partial(calls.classify, task, calls.query(options))
+        return self._by_batches(images, self.batch, call, options)
+
+    def _classify_many(
+        self, images: Pictures, tasks: Sequence[str], options: Options
+    ) -> Iterator[Conversation[list[list[Classification] | ImageError]]]:
+        """One conversation a batch, each with one answer an image and task."""
+        call = partial(calls.classify_many, tasks, calls.query(options))
+        return self._by_batches(images, max(1, self.batch // len(tasks)), call, options)
+
+    def _by_batches(
+        self, images: Pictures, size: int, call: Callable[[list[bytes]], Call[list[Answer]]], options: Options
+    ) -> Iterator[Conversation[list[Answer | ImageError]]]:
+        seconds = options.get("deadline", math.inf)
+        if not seconds > 0:
+            raise ValueError(f"deadline = {seconds} should be a number of seconds above 0")
+        deadline = time.monotonic() + seconds
+
+        def asked(encoded: Sequence[Encoded]) -> Conversation[list[Answer]]:
+            return ask(call([one.data for one in encoded]), self._patience, deadline)
+
+        return (_readable(batch, asked) for batch in batches(images, size, self.max_body))
+
+
+Asked = Callable[[Sequence[Encoded]], Conversation[list[Answer]]]
+
+
+def strictly(conversation: Conversation[list[Answer | ImageError]]) -> Conversation[list[Answer]]:
+    """The same, that raises the first image's error."""
+    found: list[Answer] = []
+    for one in (yield from conversation):
+        if isinstance(one, ImageError):
+            raise one
+        found.append(one)
+    return found
+
+
+def by_task(tasks: Sequence[str], rows: Sequence[list[Classification]]) -> dict[str, list[Classification]]:
+    """One answer an image and task, by task."""
+    return {task: [row[i] for row in rows] for i, task in enumerate(tasks)}
+
+
+def names(tasks: str | Sequence[str]) -> list[str]:
+    """Names of tasks, of which there is at least one; text is one.
+
+    Raises:
+        ValueError: if there is none, or one twice.
+    """
+    listed = [tasks] if isinstance(tasks, str) else list(tasks)
+    if not listed or len(set(listed)) < len(listed):
+        raise ValueError(f"tasks = {listed} should be one or more names, each once")
+    return listed
+
+
+def read_task(file: str | Path | bytes) -> bytes:
+    """A task file's bytes.
+
+    Raises:
+        TaskError: if it cannot be read.
+    """
+    if isinstance(file, bytes):
+        return file
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise TaskError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _readable(batch: Batch, asked: Asked[Answer]) -> Conversation[list[Answer | ImageError]]:
+    """Asks about the images of a batch that could be read."""
+    found = iter((yield from _halving([one for one in batch if isinstance(one, Encoded)], asked)))
+    return [next(found) if isinstance(one, Encoded) else one for one in batch]
+
+
+def _halving(images: Sequence[Encoded], asked: Asked[Answer]) -> Conversation[list[Answer | ImageError]]:
+    """Asks about images together; if the service refuses one of them, about either half, until it stands alone."""
+    if not images:
+        return []
+    try:
+        return [*(yield from asked(images))]
+    except ServiceError as error:
+        if not concerns_images(error):
+            raise
+        if len(images) == 1:
+            return [RefusedImageError.of(error, images[0].name)]
+    half = len(images) // 2
+    first = yield from _halving(images[:half], asked)
+    return [*first, *(yield from _halving(images[half:], asked))]

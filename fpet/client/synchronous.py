@@ -1,0 +1,154 @@
+"""The client for ordinary code and threads."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import httpx
+
+from fpet.client import calls
+from fpet.client.answers import Classification, Explanation, Savings, TaskInfo
+from fpet.client.calls import Conditions, Options
+from fpet.client.errors import DeadlineExceededError, NotReadyError, UnreachableError
+from fpet.client.exchange import Conversation, Outcome, Send, Wait
+from fpet.client.pictures import Picture, Pictures, single
+from fpet.client.session import Session, by_task, names, read_task, strictly
+from fpet.errors import ImageError
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(eq=False)
+class Client(Session):
+    """Asks a service; to be closed, or used in a `with` block. Threads may share it.
+
+    transport: httpx's, for what it offers beyond an address, such as certificates, proxies or a Unix socket.
+
+    All methods raise ServiceError, as `fpet.client.errors` describes.
+    """
+
+    transport: httpx.BaseTransport | None = field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._http = httpx.Client(transport=self.transport, **self._http_options())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    def classify(self, images: Pictures, task: str, **options: Unpack[Options]) -> list[Classification]:
+        """One answer an image, in their order.
+
+        Raises:
+            ImageError: naming the first image that cannot be read or that the service refuses.
+        """
+        return self._all(map(strictly, self._classify(images, task, options)))
+
+    def classify_each(
+        self, images: Pictures, task: str, **options: Unpack[Options]
+    ) -> list[Classification | ImageError]:
+        """As `classify`, with the error of an image that is unreadable or refused in the place of its answer."""
+        return self._all(self._classify(images, task, options))
+
+    def classify_many(
+        self, images: Pictures, tasks: str | Sequence[str], **options: Unpack[Options]
+    ) -> dict[str, list[Classification]]:
+        """By several tasks, each image sent and decoded once; raises as `classify`."""
+        listed = names(tasks)
+        return by_task(listed, self._all(map(strictly, self._classify_many(images, listed, options))))
+
+    def explain(self, image: Picture, task: str) -> Explanation:
+        """Which patches of an image merged; raises ImageError if it is unreadable or refused."""
+        return self._run(self._explain(single(image), task))
+
+    def tasks(self) -> list[TaskInfo]:
+        """All tasks, by name."""
+        return self._run(self._ask(calls.tasks()))
+
+    def task(self, name: str) -> TaskInfo:
+        """One task."""
+        return self._run(self._ask(calls.task(name)))
+
+    def savings(self) -> Savings:
+        """What token reduction saved, as measured."""
+        return self._run(self._ask(calls.savings()))
+
+    def ready(self) -> bool:
+        """Whether the service is there and takes requests, at the first attempt."""
+        try:
+            self._run(self._ask_once(calls.ready()))
+        except (NotReadyError, UnreachableError, DeadlineExceededError):
+            return False
+        return True
+
+    def put(self, task: str, file: str | Path | bytes, **conditions: Unpack[Conditions]) -> TaskInfo:
+        """Puts a task file, by its path or its bytes, into service; raises TaskError if it cannot be read."""
+        return self._run(self._ask(calls.put(task, read_task(file), conditions)))
+
+    def delete(self, task: str, **conditions: Unpack[Conditions]) -> None:
+        """Takes a task out of service and deletes its file there."""
+        self._run(self._ask(calls.delete(task, conditions)))
+
+    def load(self, task: str) -> TaskInfo:
+        """Puts the file that lies in the service's folder into service, again if it is."""
+        return self._run(self._ask(calls.change(task, "load")))
+
+    def unload(self, task: str) -> TaskInfo:
+        """Takes a task out of service; its file stays."""
+        return self._run(self._ask(calls.change(task, "unload")))
+
+    def pin(self, task: str) -> TaskInfo:
+        """Folds a task into weights of its own and keeps it so."""
+        return self._run(self._ask(calls.change(task, "pin")))
+
+    def unpin(self, task: str) -> TaskInfo:
+        """Treats a task like any other again."""
+        return self._run(self._ask(calls.change(task, "unpin")))
+
+    def _run(self, conversation: Conversation[Answer]) -> Answer:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = conversation.send(outcome)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+            outcome = self._do(step)
+
+    def _do(self, step: Send | Wait) -> Outcome:
+        if isinstance(step, Wait):
+            time.sleep(step.seconds)
+            return None
+        try:
+            return self._http.request(**step.arguments())
+        except httpx.RequestError as error:
+            return error
+
+    def _all(self, conversations: Iterable[Conversation[list[Answer]]]) -> list[Answer]:
+        """What they find, in their order, a few at once; the next is begun when the first of them is over."""
+        found: list[Answer] = []
+        running: deque[Future[list[Answer]]] = deque()
+        with ThreadPoolExecutor(self.concurrency) as threads:
+            for conversation in conversations:
+                running.append(threads.submit(self._run, conversation))
+                if len(running) == self.concurrency:
+                    found += running.popleft().result()
+            for future in running:
+                found += future.result()
+        return found

@@ -1,0 +1,167 @@
+"""`fpet classify`: labels of images, by a running service or in this process."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fpet.commands import options
+from fpet.data.pictures import ImageFiles
+from fpet.errors import DataError, ImageError, UnsupportedError
+from fpet.evaluate import classify
+from fpet.task import Task
+from fpet.vit import AdaptedViT
+
+_DESCRIPTION = """Prints a line for each image: the file, and the most probable labels with their probabilities. Without
+--url the task runs in this process. The exit code is 1 if an image could not be classified."""
+_BATCH = 16
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_IN_PROCESS = ("backbone", "architecture", "architecture_arguments", "device", "precision")
+_SOME_FAILED = 1
+
+# `predictions`, `task`, `digest` and `tokens` as in the service's answer; or `error`.
+Row = dict[str, Any]
+
+
+def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `classify`."""
+    parser = subparsers.add_parser("classify", help="label images", description=_DESCRIPTION)
+    parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE", help="any still picture that Pillow reads")
+    options.add_task(parser)
+    parser.add_argument("--url", metavar="URL", help="service to ask, such as http://127.0.0.1:8000, for its task T")
+    parser.add_argument("--key-file", type=Path, metavar="FILE", help="file with the key of the service at --url")
+    parser.add_argument(
+        "--top-k", type=options.positive, default=1, metavar="N", help="labels an image (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tokens",
+        choices=["reduced", "full"],
+        default="reduced",
+        help="with the task's token reduction or without (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    options.add_backbone(parser)
+    parser.add_argument(
+        "--precision",
+        choices=list(_DTYPES),
+        default="float32",
+        help="of weights and activations in this process (default: %(default)s)",
+    )
+    parser.set_defaults(run=run, in_process={name: parser.get_default(name) for name in _IN_PROCESS})
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Classifies and prints."""
+    failed = False
+    for path, row in zip(arguments.images, _rows(arguments), strict=True):
+        if "error" in row:
+            failed = True
+        if arguments.json:
+            print(json.dumps({"file": str(path), **row}), flush=True)
+        elif "error" in row:
+            print(f"fpet: {row['error']}", file=sys.stderr)
+        else:
+            best = (f"{one['label']}\t{one['probability']:.4f}" for one in row["predictions"])
+            print("\t".join([str(path), *best]), flush=True)
+    return _SOME_FAILED if failed else 0
+
+
+def _rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    """One an image."""
+    if arguments.url is None:
+        if arguments.key_file is not None:
+            raise UnsupportedError("--key-file: only a service asks for a key; name its --url")
+        return _compute(arguments)
+    for name, default in arguments.in_process.items():
+        if getattr(arguments, name) != default:
+            raise UnsupportedError(f"--{name.replace('_', '-')}: with --url the service chooses it")
+    return _ask(arguments)
+
+
+def _ask(arguments: argparse.Namespace) -> Iterator[Row]:
+    try:
+        from fpet.client import Client  # noqa: PLC0415  # optional
+    except ImportError as error:
+        raise UnsupportedError(str(error)) from error
+    with Client(arguments.url, key=_key(arguments.key_file)) as client:
+        for answer in client.classify_each(
+            arguments.images, arguments.task, top_k=arguments.top_k, tokens=arguments.tokens
+        ):
+            if isinstance(answer, ImageError):
+                yield {"error": str(answer)}
+                continue
+            yield {
+                "task": answer.task,
+                "digest": answer.digest,
+                "predictions": [dataclasses.asdict(one) for one in answer.predictions],
+                "tokens": {"in": answer.tokens.into, "out": answer.tokens.out},
+            }
+
+
+def _key(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnsupportedError(f"{file}: the key cannot be read: {error}") from error
+
+
+def _compute(arguments: argparse.Namespace) -> Iterator[Row]:
+    task = options.task(arguments)
+    labels = len(task.header.labels)
+    if arguments.top_k > labels:
+        raise UnsupportedError(f"--top-k {arguments.top_k}: the task {task.header.name} has {labels} labels")
+    dtype = _DTYPES[arguments.precision]
+    backbone = options.backbone(arguments)
+    backbone.vit.to(dtype)
+    reduced = task.build(backbone, dtype, arguments.device)
+    model = reduced if arguments.tokens == "reduced" else reduced.unreduced()
+    files = ImageFiles(tuple(arguments.images))
+    for start in range(0, len(files), _BATCH):
+        batch = range(start, min(start + _BATCH, len(files)))
+        yield from _answers(task, model, [_pixels(files, i, task) for i in batch], arguments.top_k)
+
+
+def _answers(task: Task, model: AdaptedViT, pixels: Sequence[Tensor | DataError], top_k: int) -> Iterator[Row]:
+    """Runs those of a batch that could be read."""
+    readable = [one for one in pixels if isinstance(one, Tensor)]
+    logits: Sequence[Tensor] = ()
+    if readable:
+        with torch.inference_mode():
+            logits = classify(model, torch.stack(readable), task.header.preprocessing).cpu().unbind()
+    found = iter(logits)
+    for one in pixels:
+        if isinstance(one, DataError):
+            yield {"error": str(one)}
+            continue
+        yield {
+            "task": task.header.name,
+            "digest": task.digest,
+            "predictions": _best(next(found).softmax(dim=0), task.header.labels, top_k),
+            "tokens": {"in": model.tokens_in, "out": model.tokens_out},
+        }
+
+
+def _pixels(files: ImageFiles, index: int, task: Task) -> Tensor | DataError:
+    """uint8 [3, H, W] as the task takes them."""
+    try:
+        return task.header.preprocessing.resize(files[index])
+    except DataError as error:
+        return error
+
+
+def _best(probabilities: Tensor, labels: Sequence[str], top_k: int) -> list[Row]:
+    values, indices = probabilities.topk(top_k)
+    return [
+        {"label": labels[index], "index": index, "probability": value}
+        for value, index in zip(values.tolist(), indices.tolist(), strict=True)
+    ]

@@ -1,0 +1,165 @@
+"""`fpet classify`: the same lines from the engine in this process and from a service over HTTP."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pictures
+import pytest
+from peer import Answer, peer
+from serving import Files, Serving
+
+from fpet.cli import main
+from fpet.task import Task
+from fpet.weights import embedded
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WAYS = ["in process", "by HTTP"]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """More than a batch of them."""
+    folder = tmp_path_factory.mktemp("images")
+    for i in range(18):
+        (folder / f"{i:02}.png").write_bytes(pictures.png(i))
+    (folder / "90.jpg").write_bytes(pictures.rotated())
+    return [str(path) for path in sorted(folder.iterdir())]
+
+
+@pytest.fixture
+def ways(small_files: Files, service: Serving) -> dict[str, list[str]]:
+    """How to have the task `digits` answer, as options."""
+    file = small_files.tasks / "digits.safetensors"
+    return {
+        "in process": ["--task", str(file), "--backbone", str(small_files.backbone)],
+        "by HTTP": ["--task", "digits", "--url", str(service.client.base_url)],
+    }
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("tokens", ["reduced", "full"])
+def test_both_ways_say_the_same(
+    tokens: str, images: list[str], ways: dict[str, list[str]], small_files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for way in WAYS:
+        assert main(["classify", *images, *ways[way], "--json", "--top-k", "10", "--tokens", tokens]) == 0
+        found.append(rows(capsys))
+    ours, theirs = found
+    assert [row["file"] for row in ours] == images
+    digest = Task.load(small_files.tasks / "digits.safetensors").digest
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one["task"], one["digest"]) == ("digits", digest)
+        assert one["tokens"] == {"in": 17, "out": 9 if tokens == "reduced" else 17}
+        probabilities = [
+            [prediction.pop("probability") for prediction in sorted(row["predictions"], key=lambda p: p["index"])]
+            for row in (one, other)
+        ]
+        assert probabilities[0] == pytest.approx(probabilities[1], abs=1e-5)
+        assert sum(probabilities[0]) == pytest.approx(1)
+        assert one == other
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_line_has_the_file_and_its_labels(
+    way: str, images: list[str], ways: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["classify", images[0], *ways[way], "--json", "--top-k", "2"]) == 0
+    first, second = rows(capsys)[0]["predictions"]
+    assert main(["classify", images[0], *ways[way], "--top-k", "2"]) == 0
+    expected = [f"{one['label']}\t{one['probability']:.4f}" for one in (first, second)]
+    assert capsys.readouterr().out == "\t".join([images[0], *expected]) + "\n"
+    assert main(["classify", images[0], *ways[way]]) == 0
+    assert capsys.readouterr().out == f"{images[0]}\t{expected[0]}\n"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_image_that_fails_is_named_and_the_others_are_answered(
+    way: str, images: list[str], ways: dict[str, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, missing = tmp_path / "bad.png", tmp_path / "missing.png"
+    bad.write_text("no picture")
+    mixed = [images[0], str(bad), images[1], str(missing)]
+    assert main(["classify", *mixed, *ways[way]]) == 1
+    captured = capsys.readouterr()
+    assert [line.split("\t")[0] for line in captured.out.splitlines()] == images[:2]
+    (about_bad, about_missing) = captured.err.splitlines()
+    assert about_bad.startswith("fpet: ")
+    assert str(bad) in about_bad
+    assert str(missing) in about_missing
+    assert main(["classify", *mixed, *ways[way], "--json"]) == 1
+    captured = capsys.readouterr()
+    found = [json.loads(line) for line in captured.out.splitlines()]
+    assert [(row["file"], "error" in row) for row in found] == [(file, file not in images) for file in mixed]
+    assert not captured.err
+    assert main(["classify", str(bad), *ways[way]]) == 1
+    assert not capsys.readouterr().out
+
+
+def test_the_embedded_task_needs_nothing_but_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    samples = sorted(map(str, (embedded() / "samples" / "digits").glob("[57]-*.png")))
+    found = []
+    for precision in ("float32", "bfloat16"):
+        assert main(["classify", *samples, "--task", "digits", "--precision", precision, "--json"]) == 0
+        best = [row["predictions"][0] for row in rows(capsys)]
+        assert [one["label"] for one in best] == ["5", "7"]
+        found.append([one["probability"] for one in best])
+    exact, rounded = found
+    assert exact != rounded
+    assert exact == pytest.approx(rounded, abs=0.02)
+
+
+def test_the_key_comes_from_a_file(images: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = tmp_path / "key"
+    key.write_text("correct horse battery\n")
+    refusal = {"error": "the key is wrong", "error_type": "forbidden"}
+    with peer([Answer(403, refusal)]) as there:
+        arguments = ["classify", images[0], "--task", "digits", "--url", there.url, "--key-file", str(key)]
+        assert main(arguments) == 2
+    assert there.received[0].headers["authorization"] == "Bearer correct horse battery"
+    assert capsys.readouterr().err == "fpet: the key is wrong\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--task", "nothing"], "no embedded task 'nothing'"),
+        (["--task", "nothing", "--url", "SERVICE"], "no task 'nothing'"),
+        (["--task", "digits", "--top-k", "11"], "the task digits has 10 labels"),
+        (["--task", "digits", "--top-k", "11", "--url", "SERVICE"], "the task digits has 10 labels"),
+        (["--task", "digits", "--url", "localhost:8000"], "no address of a service"),
+        (["--task", "digits", "--url", "SERVICE", "--device", "cuda"], "--device: with --url the service chooses it"),
+        (["--task", "digits", "--url", "SERVICE", "--precision", "bfloat16"], "--precision: with --url"),
+        (["--task", "digits", "--url", "SERVICE", "--backbone", "b.safetensors"], "--backbone: with --url"),
+        (["--task", "digits", "--key-file", "key"], "name its --url"),
+        (["--task", "digits", "--url", "SERVICE", "--key-file", "missing"], "missing: the key cannot be read"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    wrong: list[str], message: str, images: list[str], service: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = str(service.client.base_url)
+    assert main(["classify", images[0], *(address if word == "SERVICE" else word for word in wrong)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("fpet: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert not captured.out
+
+
+def test_asking_a_service_needs_httpx(
+    images: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("fpet.client")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "httpx", None)  # how Python marks what cannot be imported
+    assert main(["classify", images[0], "--task", "digits", "--url", "http://127.0.0.1:8000"]) == 2
+    assert "needs the package httpx" in capsys.readouterr().err

@@ -1,0 +1,308 @@
+"""When the client asks again: by the rules alone, and against a peer that refuses, hangs up and dawdles."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+
+import httpx
+import pytest
+from peer import Answer, Peer, peer
+
+from fpet.client import (
+    AsyncClient,
+    Client,
+    ConflictError,
+    DeadlineExceededError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    NotReadyError,
+    OverloadedError,
+    ServiceError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from fpet.client.exchange import Call, Outcome, Send, Wait, ask
+from fpet.client.retry import Patience, pause, retry_after
+
+REFUSED = {"error": "the queue has 256 places", "error_type": "overloaded"}
+TASKS = Answer(200, {"tasks": [{"name": "digits", "state": "available"}]})
+AT_ONCE = {"retry-after": "0"}
+NOW = 1_000_000_000.0
+CLASSIFICATION = {
+    "task": "digits",
+    "digest": "d",
+    "generation": 1,
+    "predictions": [[{"label": "5", "index": 5, "probability": 1}]],
+    "tokens": {"in": 17, "out": 9},
+    "timings_ms": {"decode": 1, "queue": 1, "inference": 1, "total": 3},
+}
+
+
+def answered(status: int, body: object = REFUSED, **headers: str) -> httpx.Response:
+    return httpx.Response(status, json=body, headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+
+def call(*, repeatable: bool = True) -> Call[int]:
+    return Call("POST", "/x", lambda response: response.status_code, repeatable=repeatable)
+
+
+def refusal(client: Client) -> ServiceError:
+    with client, pytest.raises(ServiceError) as error:
+        client.tasks()
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": " 0 "}, 0),
+        ({"retry-after": formatdate(NOW + 90, usegmt=True)}, 90),
+        ({"retry-after": formatdate(NOW - 90, usegmt=True)}, 0),
+        ({"retry-after": formatdate(NOW + 3600, usegmt=True), "date": formatdate(NOW + 3595, usegmt=True)}, 5),
+        ({"retry-after": formatdate(NOW + 5, usegmt=True), "date": "yesterday"}, 5),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "1.5"}, None),
+        ({"retry-after": "٣"}, None),
+    ],
+)
+def test_retry_after_is_read_as_seconds_or_as_a_date(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, NOW) == seconds
+
+
+def test_pauses_are_random_below_a_doubling_bound_and_never_shorter_than_asked_for() -> None:
+    for attempt, longest in [(0, 0.25), (1, 0.5), (4, 4.0), (5, 8.0), (50, 8.0)]:
+        pauses = [pause(attempt, None) for _ in range(200)]
+        assert 0 <= min(pauses) < longest / 4
+        assert longest * 3 / 4 < max(pauses) <= longest
+        assert all(3 <= pause(attempt, 3) <= 3 + longest for _ in range(20))
+
+
+REPEATED: list[tuple[Outcome, bool]] = [
+    (answered(429, retry_after="1"), True),
+    (answered(503, retry_after="1"), True),
+    (httpx.ConnectError("refused"), True),
+]
+REPEATED_IF_HARMLESS: list[tuple[Outcome, bool]] = [
+    (httpx.ReadError("reset"), False),
+    (httpx.WriteError("reset"), False),
+    (httpx.RemoteProtocolError("disconnected"), False),
+]
+NEVER_REPEATED: list[Outcome] = [
+    *(answered(status, retry_after="1") for status in (307, 400, 401, 404, 409, 413, 422, 500, 502, 504, 507)),
+    answered(429),
+    answered(503),
+    answered(503, retry_after="soon"),
+    httpx.ReadTimeout("late"),
+]
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome, _ in REPEATED + REPEATED_IF_HARMLESS], ids=repr)
+def test_a_harmless_request_is_repeated(outcome: Outcome) -> None:
+    conversation = ask(call(), Patience(60, retries=1), math.inf)
+    assert isinstance(next(conversation), Send)
+    assert isinstance(conversation.send(outcome), Wait)
+    assert isinstance(conversation.send(None), Send)
+    with pytest.raises(StopIteration) as end:
+        conversation.send(answered(200))
+    assert end.value.value == 200
+
+
+@pytest.mark.parametrize(("outcome", "repeated"), REPEATED + REPEATED_IF_HARMLESS, ids=repr)
+def test_a_change_is_repeated_only_if_it_was_certainly_not_made(outcome: Outcome, repeated: bool) -> None:
+    conversation = ask(call(repeatable=False), Patience(60, retries=1), math.inf)
+    next(conversation)
+    if repeated:
+        assert isinstance(conversation.send(outcome), Wait)
+    else:
+        with pytest.raises(UnreachableError) as error:
+            conversation.send(outcome)
+        assert error.value.received
+
+
+@pytest.mark.parametrize("outcome", NEVER_REPEATED, ids=repr)
+def test_what_asking_again_would_not_help_is_raised_at_once(outcome: Outcome) -> None:
+    conversation = ask(call(), Patience(60, retries=9), math.inf)
+    next(conversation)
+    with pytest.raises(ServiceError):
+        conversation.send(outcome)
+
+
+def test_no_wait_goes_beyond_the_time_that_there_is() -> None:
+    for patience, deadline in ((Patience(5, 9), math.inf), (Patience(60, 9), time.monotonic() + 5)):
+        conversation = ask(call(), patience, deadline)
+        next(conversation)
+        with pytest.raises(OverloadedError) as error:
+            conversation.send(answered(429, retry_after="6"))
+        assert error.value.retry_after == 6
+
+
+def test_whose_time_is_up_is_not_asked_for() -> None:
+    with pytest.raises(DeadlineExceededError, match="no time is left"):
+        next(ask(call(), Patience(60, 9), time.monotonic()))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [lambda: {"retry-after": "1"}, lambda: {"retry-after": formatdate(NOW + 1, usegmt=True), "date": formatdate(NOW)}],
+    ids=["seconds", "date"],
+)
+def test_the_client_waits_as_long_as_it_is_asked_to(header: Callable[[], dict[str, str]]) -> None:
+    with peer([Answer(429, REFUSED, header()), TASKS]) as there, Client(there.url) as client:
+        assert [task.name for task in client.tasks()] == ["digits"]
+    first, second = there.received
+    assert second.moment - first.moment >= 1
+    left = [float(request.headers["x-deadline-ms"]) for request in there.received]
+    assert left[0] - left[1] >= 1000
+
+
+def test_a_lost_classification_is_sent_again_whole() -> None:
+    answers = [Answer(None), Answer(503, REFUSED, AT_ONCE), Answer(200, CLASSIFICATION)]
+    with peer(answers) as there, Client(there.url, retries=2) as client:
+        (answer,) = client.classify(b"an image", "digits")
+    assert answer.best.label == "5"
+    assert [request.path for request in there.received] == ["/v1/tasks/digits/classify"] * 3
+    for request in there.received:
+        boundary = request.headers["content-type"].partition("boundary=")[2].encode()
+        assert request.body.count(b"an image") == 1
+        assert request.body.rstrip().endswith(b"--" + boundary + b"--")
+
+
+@pytest.mark.parametrize("change", ["put", "delete", "load", "unload", "pin", "unpin"])
+def test_a_lost_change_is_not_sent_again(change: str) -> None:
+    with peer([Answer(None)]) as there, Client(there.url, key="k") as client:
+        arguments = ["digits", b"file"] if change == "put" else ["digits"]
+        with pytest.raises(UnreachableError, match="/v1/tasks/digits"):
+            getattr(client, change)(*arguments)
+    assert len(there.received) == 1
+
+
+def test_it_gives_up_after_the_retries_that_it_was_given() -> None:
+    with peer([Answer(429, REFUSED, AT_ONCE)] * 9) as there:
+        error = refusal(Client(there.url, retries=2))
+    assert isinstance(error, OverloadedError)
+    assert (error.status, error.error_type, error.retry_after) == (429, "overloaded", 0)
+    assert len(there.received) == 3
+
+
+def test_a_service_that_is_not_ready_is_not_asked_whether_it_is_again() -> None:
+    with peer([Answer(503, {"status": "starting"}, AT_ONCE)] * 2) as there, Client(there.url) as client:
+        assert not client.ready()
+    assert len(there.received) == 1
+
+
+def test_nobody_is_waited_for_beyond_the_deadline() -> None:
+    over = threading.Event()
+    with peer([Answer(before=over.wait)]) as there, Client(there.url) as client:
+        with pytest.raises(DeadlineExceededError, match="no answer in time"):
+            client.classify(b"an image", "digits", deadline=0.2)
+        over.set()
+        assert 0 < float(there.received[0].headers["x-deadline-ms"]) <= 200
+    assert len(there.received) == 1
+
+
+def three_at_once() -> list[Answer]:
+    """Answers that none gets before three have asked."""
+    barrier = threading.Barrier(3, timeout=30)
+    return [Answer(200, CLASSIFICATION, before=barrier.wait)] * 6
+
+
+def test_several_requests_are_on_their_way_at_once() -> None:
+    with peer(three_at_once()) as there, Client(there.url, retries=0, batch=1, concurrency=3) as client:
+        assert len(client.classify([b"an image"] * 6, "digits")) == 6
+
+
+@pytest.mark.anyio
+async def test_several_coroutines_are_on_their_way_at_once() -> None:
+    with peer(three_at_once()) as there:
+        async with AsyncClient(there.url, retries=0, batch=1, concurrency=3) as client:
+            assert len(await client.classify([b"an image"] * 6, "digits")) == 6
+
+
+@pytest.mark.anyio
+async def test_coroutines_are_repeated_too() -> None:
+    with peer([Answer(None), Answer(429, REFUSED, AT_ONCE), TASKS]) as there:
+        async with AsyncClient(there.url, retries=2) as client:
+            assert [task.name for task in await client.tasks()] == ["digits"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, UnauthorizedError),
+        (403, ForbiddenError),
+        (404, NotFoundError),
+        (408, DeadlineExceededError),
+        (409, ConflictError),
+        (422, InvalidRequestError),
+        (429, OverloadedError),
+        (500, ServiceError),
+        (503, NotReadyError),
+        (504, DeadlineExceededError),
+    ],
+)
+def test_each_refusal_has_its_error(status: int, kind: type[ServiceError]) -> None:
+    answer = Answer(status, {"error": "a sentence", "error_type": "word"}, {"x-request-id": "abc"})
+    with peer([answer]) as there, Client(there.url) as client, pytest.raises(ServiceError) as error:
+        client.task("digits")
+    assert type(error.value) is kind
+    assert str(error.value) == "a sentence"
+    assert (error.value.status, error.value.error_type, error.value.request_id) == (status, "word", "abc")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Answer(502, b"<html>", {"content-type": "text/html"}), "the answer was 502 Bad Gateway"),
+        (Answer(307, b"", {"location": "http://127.0.0.1:1/elsewhere"}), "the answer was 307"),
+        (Answer(500, ["a list"]), "the answer was 500"),
+        (Answer(200, b"<html>"), "GET /v1/tasks: the answer is not one of this service"),
+        (Answer(200, {"tasks": [{"state": "loaded"}]}), "'name'"),
+        (Answer(200, []), "not one of this service"),
+        (Answer(200, b"no archive", {"content-encoding": "gzip"}), "GET /v1/tasks: no answer"),
+    ],
+    ids=["proxy", "redirect", "odd error", "no JSON", "missing field", "list", "not gzip"],
+)
+def test_answers_of_something_else_are_an_error_that_says_so(answer: Answer, message: str) -> None:
+    with peer([answer]) as there:
+        assert message in str(refusal(Client(there.url, retries=0)))
+
+
+def test_more_fields_than_are_known_are_no_error() -> None:
+    document = {"tasks": [{"name": "digits", "state": "available", "mood": "fine"}], "next": None}
+    with peer([Answer(200, document)]) as there, Client(there.url) as client:
+        assert client.tasks()[0].name == "digits"
+
+
+def asked(there: Peer) -> str:
+    (request,) = there.received
+    return request.headers.get("authorization", "")
+
+
+@pytest.mark.parametrize("key", ["correct horse battery", "clé"])
+def test_the_key_goes_into_its_header_and_nowhere_else(key: str) -> None:
+    with peer([TASKS]) as there, Client(there.url, key=key) as client:
+        client.tasks()
+        assert key not in repr(client)
+    assert asked(there).encode("latin-1").decode() == f"Bearer {key}"
+    with peer([TASKS]) as there, Client(there.url) as client:
+        client.tasks()
+    assert not asked(there)
+
+
+def test_an_address_may_have_a_path_and_a_name_any_character() -> None:
+    answers = [TASKS, Answer(200, {"name": "x", "state": "loaded"})]
+    with peer(answers) as there, Client(f"{there.url}/behind/proxy/") as client:
+        client.tasks()
+        client.task("a/b ?é")
+    assert [request.path.removeprefix("/behind/proxy/v1/tasks") for request in there.received] == [
+        "",
+        "/a%2Fb%20%3F%C3%A9",
+    ]
