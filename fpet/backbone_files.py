@@ -119,7 +119,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 def _members(data: bytes) -> list[str]:
     try:
         return zipfile.ZipFile(io.BytesIO(data)).namelist()
-    except zipfile.BadZipFile as error:
+    except Exception as error:  # damage shows as errors of zip, of text encodings, of features that it lacks
         raise BackboneError(f"the archive is damaged or incomplete: {error}") from error
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from fpet.errors import FpetError
 
 _LENGTH_BYTES = 8
+_MAX_DIMENSIONS = 16  # torch stores tensors with more than 64 but cannot compute with them
 
 
 def parse_safetensors(data: bytes, origin: Path, error: type[FpetError]) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -25,7 +26,10 @@ def parse_safetensors(data: bytes, origin: Path, error: type[FpetError]) -> tupl
         header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
     except (SafetensorError, ValueError, KeyError, RecursionError) as cause:
         raise error(f"{origin}: not a complete safetensors file: {cause}") from cause
-    return header.get("__metadata__", {}), tensors
+    for name, tensor in tensors.items():
+        if tensor.ndim > _MAX_DIMENSIONS:
+            raise error(f"{origin}: the tensor {name!r} has {tensor.ndim} dimensions")
+    return header.get("__metadata__") or {}, tensors
 
 
 def read_bytes(path: Path, error: type[FpetError]) -> bytes:

@@ -105,12 +105,19 @@ def _parse(expected: Any, value: Any, where: str) -> Any:
         return tuple(_parse(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     scalar = origin or expected
     if scalar is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = _to_float(value, where)
     if not isinstance(value, scalar) or (isinstance(value, bool) and scalar is not bool):
         raise ValueError(f"{where} is not of type {scalar.__name__}")
     if scalar is float and not math.isfinite(value):
         raise ValueError(f"{where} is not finite")
     return value
+
+
+def _to_float(value: int, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError(f"{where} is not finite") from error
 
 
 def _parse_fields(expected: Any, value: Any, where: str) -> Any:

@@ -21,11 +21,11 @@ def pack_module(module: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Fills a module made for inference from the tensors of a file, dequantising once.
+def check_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Whether these are the tensors of the module, which may be on the meta device.
 
     Raises:
-        ValueError: naming the first tensor that is missing, extra, or of another shape or dtype; nothing is filled.
+        ValueError: naming the first tensor that is missing, extra, or of another shape or dtype.
     """
     expected = _expected(module)
     for name in sorted(expected.keys() | tensors.keys()):
@@ -39,6 +39,15 @@ def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             found = f"{tensor.dtype} {list(tensor.shape)}".removeprefix("torch.")
             needed = f"{dtype} {list(shape)}".removeprefix("torch.")
             raise ValueError(f"the tensor {name!r} is {found} instead of {needed}")
+
+
+def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Fills a module made for inference from the tensors of a file, dequantising once.
+
+    Raises:
+        ValueError: naming the first tensor that is missing, extra, or of another shape or dtype; nothing is filled.
+    """
+    check_tensors(module, tensors)
     quantised = _quantised(module)
     for name, layer in quantised.items():
         layer.load_packed(Packed(tensors[f"{name}.codes"], tensors[f"{name}.stats"]))

@@ -44,8 +44,9 @@ def codebook(bits: int) -> CodeBook:
     Each code is the median of the normal distribution between its thresholds, each threshold the midpoint of its
     codes. Exactly 500 rounds from zero define the book: at 8 bits the iteration has not converged by then.
     """
-    codes = torch.zeros(2**bits, dtype=torch.float64)
-    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    # Kept for the whole process: on the CPU even if a module on the meta device is the first to ask.
+    codes = torch.zeros(2**bits, dtype=torch.float64, device="cpu")
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64, device="cpu")
     for _ in range(_ROUNDS):
         cdf = torch.special.ndtr((codes[:-1] + codes[1:]) / 2)
         cdf = torch.cat([ends[:1], cdf, ends[1:]])

@@ -7,20 +7,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fpet.adapters import build_adapter
+from fpet.adapters.base import Adapter
 from fpet.backbone import Backbone
 from fpet.errors import TaskError, UnsupportedError
 from fpet.files import parse_safetensors, read_bytes, write_safetensors
 from fpet.header import TaskHeader
 from fpet.linear import LowBitLinear
-from fpet.packing import pack_module, unpack_module
+from fpet.packing import check_tensors, pack_module, unpack_module
 from fpet.reducers import build_reducer
-from fpet.tokens import Layout
-from fpet.vit import AdaptedViT
+from fpet.reducers.base import Reducer
+from fpet.tokens import Geometry, Layout
+from fpet.vit import AdaptedViT, refuse_misfit
 
 _METADATA_KEY = "fpet"
 
@@ -85,13 +88,24 @@ class Task:
             raise TaskError(
                 f"{self.path}: the task belongs to a backbone made with {self.header.backbone.arguments}, not {given}"
             )
+        self._check_size(backbone)
         try:
+            # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
+            check_tensors(_blueprint(self.header, backbone.geometry), self.tensors)
             model = new_model(self.header, backbone)
             unpack_module(model.trainable(), self.tensors)
         except (ValueError, UnsupportedError) as error:
             raise TaskError(f"{self.path}: {error}") from error
         model.trainable().requires_grad_(False).to(device=device, dtype=dtype)
         return model.eval()
+
+    def _check_size(self, backbone: Backbone) -> None:
+        vit: Any = backbone.vit
+        size = tuple(vit.patch_embed.img_size)
+        if self.header.preprocessing.size != size:
+            raise TaskError(
+                f"{self.path}: the model cannot run on images of {self.header.preprocessing.size}, only of {size}"
+            )
 
 
 def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
@@ -100,12 +114,41 @@ def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0)
     Raises:
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
-    geometry = backbone.geometry
+    modules = _new_modules(header, backbone.geometry)
+    return AdaptedViT(backbone, modules.adapter, modules.reducer, modules.head, drop_path=drop_path)
+
+
+class _Modules(NamedTuple):
+    """What a task puts around a backbone."""
+
+    adapter: Adapter
+    reducer: Reducer
+    head: LowBitLinear
+
+
+def _new_modules(header: TaskHeader, geometry: Geometry) -> _Modules:
     adapter = build_adapter(header.adapter.kind, geometry, header.adapter.arguments)
     layout = Layout.of(geometry, adapter.num_prompts)
     reducer = build_reducer(header.reducer.kind, geometry, layout, header.reducer.arguments)
-    head = LowBitLinear(geometry.embed_dim, len(header.labels), header.head.bits, header.head.bias)
-    return AdaptedViT(backbone, adapter, reducer, head, drop_path=drop_path)
+    return _Modules(
+        adapter, reducer, LowBitLinear(geometry.embed_dim, len(header.labels), header.head.bits, header.head.bias)
+    )
+
+
+def _blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
+    """The modules on the meta device: shapes without values.
+
+    Raises:
+        UnsupportedError: as `new_model`, and for numbers that are beyond any tensor.
+    """
+    try:
+        with torch.device("meta"):
+            modules = _new_modules(header, geometry)
+    except (RuntimeError, TypeError, OverflowError) as error:  # torch's words for numbers that it cannot take
+        reason = str(error).partition("\n")[0]
+        raise UnsupportedError(f"the arguments of the adapter or reducer make no model: {reason}") from error
+    refuse_misfit(modules.adapter, modules.reducer, geometry)  # a better reason than the tensors that it entails
+    return nn.ModuleDict(modules._asdict())
 
 
 def save_task(path: Path, header: TaskHeader, model: AdaptedViT) -> None:

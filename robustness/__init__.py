@@ -1,0 +1,1 @@
+"""What the service and the library do with hostile input, under load and when things fail."""
