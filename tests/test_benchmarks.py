@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from serving import Serving
 from small import ARCHITECTURE
+from starlette.testclient import TestClient
 
-from benchmarks import blocks, tables, training_cost
+from benchmarks import blocks, overload, tables, training_cost
+from benchmarks.load import Answer, Load, load, offer, post
+from benchmarks.peers import rows, ways
+from benchmarks.peers.plain import create_app
+from benchmarks.peers.prepare import prepare
+from benchmarks.pictures import pictures
+from benchmarks.rounds import in_turn
+from benchmarks.servers import serving as serving_process
+from benchmarks.servers import state
 from benchmarks.summary import Results
 from fpet.adapters import build_adapter
 from fpet.data import SOURCES
@@ -52,7 +65,7 @@ ROWS = [
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_a_plan_can_be_trained(path: Path) -> None:
     plan = load_plan(path)
-    assert set(plan.data) <= SOURCES.keys()
+    assert {planned.source for planned in plan.data} <= SOURCES.keys()
     for method in plan.methods:
         adapter = build_adapter(method.adapter.kind, VIT_BASE, method.adapter.arguments)
         reducer = half_way(method.reducer, VIT_BASE.depth)
@@ -113,3 +126,78 @@ def test_training_cost_is_measured_on_real_steps(capsys: pytest.CaptureFixture[s
     assert full.startswith("| none | 65 |")
     assert reduced.startswith("| bdm | 33 |")
     assert 0 < float(reduced.split("|")[6]) < 1
+
+
+def test_a_load_waits_for_its_answers_and_an_offer_does_not(service: Serving) -> None:
+    def request() -> bytes:
+        return post(service.address[1], "/v1/tasks/digits/classify", pictures()[0])
+
+    closed = asyncio.run(load(service.address[1], 2, 0.2, request)).require_success()
+    assert closed.rate == pytest.approx(len(closed.answers) / closed.seconds)
+    assert sum(closed.latencies) <= 2 * closed.seconds
+    offered = asyncio.run(offer(service.address[1], 50, 0.2, request))
+    assert offered.statuses == Counter({200: 10})
+    missing = asyncio.run(load(service.address[1], 1, 0, lambda: post(service.address[1], "/v1/none", b"")))
+    assert missing.answers == []
+    with pytest.raises(RuntimeError, match="404"):
+        asyncio.run(offer(service.address[1], 10, 0.1, lambda: post(service.address[1], "/no", b""))).require_success()
+
+
+def test_every_round_begins_with_another_way() -> None:
+    order: list[str] = []
+    results = in_turn({name: lambda name=name: order.append(name) or len(order) for name in "abc"}, 2)
+    assert order == ["a", "b", "c", "b", "c", "a"]
+    assert results == {"a": [1, 6], "b": [2, 4], "c": [3, 5]}
+
+
+def test_a_server_is_weighed_held_still_and_ended_with_its_children() -> None:
+    command = f"{sys.executable} -m http.server {{port}} --bind 127.0.0.1 >/dev/null 2>&1 & echo; wait"
+
+    with serving_process(["sh", "-c", command], "/") as server:
+        shell, child = server.processes()
+        assert server.memory() > 5 * 2**20  # of Python, which the shell started
+        server.pause()
+        assert (state(shell), state(child)) == ("T", "T")
+        server.resume()
+        assert {state(shell), state(child)} <= {"S", "R"}
+    assert {state(shell), state(child)} <= {"", "Z"}
+
+
+def loaded(statuses: dict[int, float], seconds: float = 10, **headers: str) -> Load:
+    """One answer a status, after so many seconds."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Load([Answer(status, named, after) for status, after in statuses.items()], seconds)
+
+
+def test_an_overload_is_compared_with_before_and_after() -> None:
+    before, many = loaded({200: 0.1}, 2), loaded({200: 4.0, 429: 0.002}, 4, retry_after="3")
+    late = loaded({200: 1.5, 504: 1.02}, x_inference_time="100")
+    measured = overload.Measured(loaded({200: 0.05}), before, many, [2**20, 3 * 2**20], before, 2**20, {1.0: late})
+    found = dict(overload.overload_rows(measured, places=2))
+    assert found["answered with 429"] == "50.0%"
+    assert found["throughput of accepted requests, to that before"] == "0.500"
+    assert found["their p50, to that of a request alone"] == "80.00"
+    assert found["their p50, to the time that a full queue takes"] == "1.00"
+    assert found["ms until a 429, p50"] == "2.0"
+    assert found["Retry-After in s, least, median, most"] == "3 3 3"
+    assert found["change at the most, during it"] == "+2.0"
+    assert list(overload.deadline_rows(measured, places=2)) == [("0.25", "50.0%", "0.0%", "50.0%", "+5.00")]
+
+
+def test_a_peer_gives_the_labels_of_the_full_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared, image = prepare(tmp_path, "embedded", 1), pictures()[0]
+    monkeypatch.setenv("PEER_FOLDER", str(prepared.full))
+    monkeypatch.setenv("PEER_THREADS", "1")
+    with TestClient(create_app()) as client:
+        answer = client.post(f"/{prepared.names[0]}", content=image)
+    (right,) = prepared.right([image], reduced=False)
+    assert ways.WAYS[ways.THREADS].label(answer.content) in right
+
+
+def test_peers_are_compared_with_the_best_of_them() -> None:
+    base = {"model": "embedded", "tasks": 1, "p50_seconds": 1.0, "p99_seconds": 2.0, "resident_bytes": 2**20,
+            "concurrency": 32, "cores": 2, "dtype": "bfloat16", "versions": "", "date": ""}  # fmt: skip
+    speeds = {"fpet serve, reduced": 30.0, ways.THREADS: 10.0, ways.LITSERVE: 20.0}
+    page = rows.tables([rows.Row(way=way, images_per_second=speed, **base) for way, speed in speeds.items()])
+    assert "| fpet serve, reduced | 1.500 | 1.500 | 1.500 | 1.000 | 1.000 | 1 |" in page
+    assert f"| {ways.THREADS} | 0.500 |" in page

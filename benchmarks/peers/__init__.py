@@ -1,0 +1,1 @@
+"""Other ways to serve the same model over HTTP, timed beside this service."""
