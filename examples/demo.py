@@ -123,11 +123,12 @@ def show_forward(names: list[str]) -> None:
     settings = Settings()
     device = pick_device(settings.device)
     dtype = pick_dtype(settings.dtype, device)
-    torch.set_num_threads(settings.threads)
+    threads = settings.threads or 1
+    torch.set_num_threads(threads)
     backbone = load_backbone(default_backbone())
     backbone.vit.to(device, dtype)
     print(
-        f"\nForward on {device} in {str(dtype).removeprefix('torch.')}, {settings.threads} thread(s), with and without "
+        f"\nForward on {device} in {str(dtype).removeprefix('torch.')}, {threads} thread(s), with and without "
         f"token reduction, timed alternately, medians of {_REPEATS}"
     )
     for name in names:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,13 +16,17 @@ from fpet import weights
 from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ServiceError
-from service.failures import ERROR_TYPES, STATUS_CODES, Failure
+from service.exchange import Exchange
+from service.failures import ERROR_TYPES, STATUS_CODES
 from service.hardware import pick_device, pick_dtype
+from service.logs import log_exchange
 from service.metrics import Metrics
-from service.middleware import Observed
+from service.middleware import Observed, failed
 from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_repository
+from service.routes.common import client, errors
 from service.runtime import running
 from service.settings import ALL, Settings
+from service.tracing import start_tracing
 
 _DESCRIPTION = """Image classifiers from one frozen Vision Transformer, small adapters and token reduction.
 
@@ -32,7 +37,7 @@ def create_app(settings: Settings) -> FastAPI:
     """The ASGI application; its `state.runtime` exists between start-up and shutdown.
 
     Raises:
-        FpetError: if the backbone or the task folder cannot be used.
+        FpetError: if the backbone or the task folder cannot be used, or traces are asked for and cannot be sent.
     """
     metrics = Metrics(STATUS_CODES, ERROR_TYPES)
     device = pick_device(settings.device)
@@ -41,22 +46,36 @@ def create_app(settings: Settings) -> FastAPI:
     )
     catalog = Catalog(settings.tasks or weights.tasks_folder(), engine.load, metrics, max_bytes=settings.max_task_bytes)
     catalog.require(set(settings.preload) - {ALL})
+    tracing = start_tracing(settings.otlp_endpoint)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with running(settings, metrics, engine, catalog) as runtime:
             app.state.runtime = runtime
             yield
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
-    async def fail(request: Request, error: Exception) -> Response:  # noqa: ARG001
-        failure = Failure.of(error)
-        metrics.failures.labels(failure.error_type).inc()
-        return failure.response()
+    async def fail(request: Request, error: Exception) -> Response:
+        return failed(error, Exchange.of(request), metrics).response()
 
-    app = FastAPI(title="fpet-serve", description=_DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="fpet-serve",
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        # Its own spans name queries, into which clients might write what is secret.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
     for kind in (ServiceError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, fail)
-    app.add_middleware(Observed, metrics=metrics, draining=lambda: app.state.runtime.status == "draining")
-    for part in (classify, explain, tasks, admin, savings, health, v2, v2_repository):
-        app.include_router(part.router)
+    app.add_middleware(
+        Observed,
+        metrics=metrics,
+        draining=lambda: app.state.runtime.status == "draining",
+        observers=[log_exchange] if tracing is None else [tracing.record, log_exchange],
+    )
+    for public in (health.router, v2.health, admin.router):  # the last asks for the admin key itself
+        app.include_router(public)
+    for part in (classify, explain, tasks, savings, v2, v2_repository):
+        app.include_router(part.router, dependencies=[Depends(client)], responses=errors(401, 403))
     return app

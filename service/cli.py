@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from typing import Literal, get_args, get_origin
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
-from service.settings import PREFIX, Settings
+from service.logs import configure
+from service.settings import PREFIX, SECRETS, Settings
 
 _DESCRIPTION = """Serves the tasks of a folder over HTTP; /docs describes the interface. A flag wins over the
 environment, which wins over the default."""
@@ -21,7 +21,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = subparsers.add_parser("serve", help="answer HTTP requests", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     for name, field in Settings.model_fields.items():
-        if field.annotation == SecretStr | None:  # everybody on the machine can read a command line
+        if name in SECRETS:  # everybody on the machine can read a command line
             continue
         default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
         shown = "" if default is None else f"; default {default}"
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from service.app import create_app  # noqa: PLC0415
     from service.server import Server  # noqa: PLC0415
 
-    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s: %(message)s")
+    configure(settings.log_level, settings.log_format)
     Server(create_app(settings), settings).run()
     return 0
 
@@ -65,4 +65,5 @@ def _where(location: tuple[int | str, ...]) -> str:
     if not location:
         return ""
     name = str(location[0])
-    return f"--{name.replace('_', '-')} ({PREFIX}{name.upper()}): "
+    variable = PREFIX + name.upper()
+    return f"{variable}: " if name in SECRETS else f"--{name.replace('_', '-')} ({variable}): "

@@ -13,6 +13,7 @@ ServiceError
 ├── InvalidRequestError    422  a parameter or field that is missing, unknown or out of range
 ├── InvalidTaskError       422  a task file that cannot be put into service
 ├── OverloadedError        429  the queue is full
+├── HeadTooLargeError      431  headers or parameters over a limit
 ├── ClientGoneError        499  nobody waits for the answer any more
 ├── NotReadyError          503  starting, draining, or a task that is not loaded
 ├── DeadlineExceededError  504
@@ -63,7 +64,7 @@ class UnauthorizedError(ServiceError):
 
 
 class ForbiddenError(ServiceError):
-    """The key is wrong, or the service was started without one."""
+    """The key is wrong, or the service was started without the one that is needed."""
 
     status = 403
     error_type = "forbidden"
@@ -126,6 +127,13 @@ class OverloadedError(ServiceError):
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message, {"retry-after": str(max(1, math.ceil(retry_after)))})
+
+
+class HeadTooLargeError(ServiceError):
+    """More headers, parameters or bytes before the body than are accepted."""
+
+    status = 431
+    error_type = "head_too_large"
 
 
 class ClientGoneError(ServiceError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -13,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from service.errors import InvalidRequestError, ServiceError
+from service.request_id import current_id, new_id
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Failure:
     def of(cls, error: Exception) -> Failure:
         """The answer to an error of ours, of FastAPI's, of the router's, or one that nobody foresaw.
 
-        The last tells the client nothing but an id, under which the log has the rest.
+        The last tells the client nothing but the id of its request, under which the log has the rest.
         """
         match error:
             case ServiceError():
@@ -47,7 +47,7 @@ class Failure:
                 error_type = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
                 return cls(error.status_code, error_type, str(error.detail), error.headers or {})
             case _:
-                reference = uuid.uuid4().hex
+                reference = current_id() or new_id()
                 logger.error("internal error %s", reference, exc_info=error)
                 return cls(500, INTERNAL, f"internal error {reference}")
 

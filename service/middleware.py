@@ -1,28 +1,38 @@
-"""Around every request: it is timed and counted, and an exception that nobody caught is still answered."""
+"""Around every request: it has an id and limits, is timed and observed, and whatever happens, it is answered."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.exchange import Exchange
 from service.failures import Failure
+from service.limits import check_head
 from service.metrics import Metrics
+from service.request_id import HEADER, identified
 
 
 class Observed:
     """ASGI middleware; counts the requests that ask something of a task.
 
     draining: whether the service is about to stop. Its answers then close their connections: a client that goes on
-    sending on one would otherwise meet its end with a request on the way.
+    sending on one would otherwise meet its end with a request on the way. observers: called with every exchange at its
+    end, within its request.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, draining: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        draining: Callable[[], bool],
+        observers: Sequence[Callable[[Exchange], None]],
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._draining = draining
+        self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection."""
@@ -30,38 +40,56 @@ class Observed:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        status: int | None = None
+        exchange = Exchange.begin(scope)
+        with identified(exchange.id):
+            try:
+                await self._serve(exchange, scope, receive, send)
+            finally:
+                exchange.end(scope, time.perf_counter() - started)
+                self._observe(exchange)
 
-        async def watched(message: Message) -> None:
-            nonlocal status
+    async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        answering = False
+
+        async def arriving() -> Message:
+            message = await receive()
+            exchange.received += len(message.get("body", b""))
+            return message
+
+        async def leaving(message: Message) -> None:
+            nonlocal answering
             if message["type"] == "http.response.start":
-                status = message["status"]
+                answering = True
+                exchange.status = message["status"]
+                headers = [(HEADER.encode(), exchange.id.encode())]
                 if self._draining():
-                    message["headers"] = [*message["headers"], (b"connection", b"close")]
+                    headers.append((b"connection", b"close"))
+                message["headers"] = [*message["headers"], *headers]
+            exchange.sent += len(message.get("body", b""))
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            check_head(scope)
+            await self._app(scope, arriving, leaving)
         except Exception as error:
-            failure = Failure.of(error)
-            self._metrics.failures.labels(failure.error_type).inc()
-            if status is not None:
+            failure = failed(error, exchange, self._metrics)
+            if answering:
                 raise  # half an answer is out: only closing the connection can tell the client
-            await failure.response()(scope, receive, watched)
-        finally:
-            seconds = time.perf_counter() - started
-            for task in _tasks(scope):
-                self._metrics.count_request(task, status or 500, seconds)
+            await failure.response()(scope, arriving, leaving)
+
+    def _observe(self, exchange: Exchange) -> None:
+        if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere
+            exchange.tasks = [self._metrics.label(task) for task in exchange.tasks]
+        if exchange.method == "POST":
+            for task in exchange.tasks:
+                self._metrics.count_request(task, exchange.status, exchange.seconds)
+        for observe in self._observers:
+            observe(exchange)
 
 
-def name_tasks(request: Request, tasks: Sequence[str]) -> None:
-    """Says which tasks a request asks, where its path does not."""
-    request.state.tasks = tuple(tasks)
-
-
-def _tasks(scope: Scope) -> Sequence[str]:
-    if scope["method"] != "POST":
-        return ()
-    task = scope.get("path_params", {}).get("task")
-    named: Sequence[str] = scope.get("state", {}).get("tasks", ())
-    return named if task is None else (task,)
+def failed(error: Exception, exchange: Exchange, metrics: Metrics) -> Failure:
+    """What the client is told, which is counted and noted."""
+    failure = Failure.of(error)
+    exchange.error_type = failure.error_type
+    metrics.failures.labels(failure.error_type).inc()
+    return failure

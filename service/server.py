@@ -9,6 +9,8 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from service.limits import MAX_HEAD_BYTES
+from service.protocol import impatient
 from service.settings import Settings
 
 # Longer than load balancers keep an idle connection: if they close it, no request can cross with the closing.
@@ -23,7 +25,12 @@ class Server(uvicorn.Server):
             app,
             host=settings.host,
             port=settings.port,
+            http=impatient(settings.deadline),
+            h11_max_incomplete_event_size=2 * MAX_HEAD_BYTES,  # beyond it, the answer is not ours but the protocol's
+            ws="none",
+            log_config=None,
             log_level=settings.log_level,
+            access_log=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
             server_header=False,

@@ -13,8 +13,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "FPET_"
 ALL = "*"
+SECRETS = ("admin_key", "api_keys")  # options that are no flags; each may be in a file instead
 
 Format = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
+
+
+Key = Annotated[SecretStr, Field(min_length=16)]
 
 
 def _split(value: object) -> object:
@@ -24,12 +28,20 @@ def _split(value: object) -> object:
 class Settings(BaseSettings):
     """Options of the service; the constructor wins over the environment, which wins over the default."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe messages to log; info has a line a request"
+    )
+    log_format: Literal["text", "json"] = Field(default="text", description="how to log: to read, or one object a line")
+    otlp_endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/]",
+        description="where to send traces by OTLP over HTTP; or OTEL_EXPORTER_OTLP_ENDPOINT says it",
     )
 
     backbone: Path | None = Field(
@@ -44,8 +56,12 @@ class Settings(BaseSettings):
         description="type of weights and activations; auto: bfloat16 where the processor computes in it, else float32",
     )
 
-    workers: int = Field(default=0, ge=0, le=256, description="forwards at once; 0: one a core, or one on a GPU")
-    threads: int = Field(default=1, ge=1, le=256, description="threads in one forward on the CPU")
+    workers: int = Field(
+        default=0, ge=0, le=256, description="forwards at once; 0: as is measured to be fastest, or one on a GPU"
+    )
+    threads: int = Field(
+        default=0, ge=0, le=256, description="threads in one forward on the CPU; 0: as is measured to be fastest"
+    )
     decode_threads: int = Field(default=0, ge=0, le=256, description="threads that decode images; 0: one a core")
     max_batch: int = Field(default=16, ge=1, le=1024, description="images in one forward")
     max_batch_tasks: int = Field(default=16, ge=1, le=1024, description="different tasks in one forward")
@@ -70,11 +86,17 @@ class Settings(BaseSettings):
     )
     watch: bool = Field(default=True, description="follow the task folder: load what is new or changed, drop the rest")
     max_task_bytes: int = Field(default=256 * 2**20, ge=1, description="bytes in a task file")
-    admin_key: SecretStr | None = Field(
-        default=None, min_length=16, description="key with which tasks can be changed; without one nobody can"
+    admin_key: Key | None = Field(
+        default=None, description="key with which tasks can be changed; without one nobody can"
     )
     admin_key_file: Path | None = Field(
         default=None, description="file that holds the admin key; or FPET_ADMIN_KEY is the key"
+    )
+    api_keys: Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=(), description="keys, of which clients need one; without any everybody may ask"
+    )
+    api_keys_file: Path | None = Field(
+        default=None, description="file that holds such keys, one a line; or FPET_API_KEYS has them, comma-separated"
     )
 
     folded_bytes: int = Field(
@@ -103,16 +125,27 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_key(cls, values: dict[str, object]) -> dict[str, object]:
-        file = values.pop("admin_key_file", None)
-        if file is None:
-            return values
-        if values.get("admin_key") is not None:
-            raise ValueError("admin_key and admin_key_file: give one of them")
-        try:
-            return {**values, "admin_key": Path(str(file)).read_text().strip()}
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"admin_key_file: {file} cannot be read: {error}") from error
+    def _read_keys(cls, values: dict[str, object]) -> dict[str, object]:
+        for name in SECRETS:
+            file = values.pop(f"{name}_file", None)
+            if file is None:
+                continue
+            if values.get(name) is not None:
+                raise ValueError(f"{name} and {name}_file: give one of them")
+            try:
+                text = Path(str(file)).read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"{name}_file: {file} cannot be read: {error}") from error
+            values[name] = text.split() if name == "api_keys" else text.strip()
+        return values
+
+    @model_validator(mode="after")
+    def _keys_keep_out_whom_they_should(self) -> Self:
+        if "api_keys" in self.model_fields_set and not self.api_keys:
+            raise ValueError("api_keys: names no key, and then everybody could ask; leave it out if that is meant")
+        if self.admin_key in self.api_keys:
+            raise ValueError("api_keys: the admin key must not be among them")
+        return self
 
     @model_validator(mode="after")
     def _only_a_folder_of_ones_own_changes(self) -> Self:

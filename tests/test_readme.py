@@ -39,12 +39,22 @@ def test_the_python_block_runs() -> None:
     assert done.stdout.strip() == "5"
 
 
-def test_the_client_of_the_open_inference_protocol_runs(embedded_service: Serving) -> None:
-    (block,) = blocks("py")
-    host, port = embedded_service.address
+def printed(service: Serving, client: str) -> str:
+    """What the block that uses this client prints, asking this service."""
+    (block,) = (block for block in blocks("py") if client in block)
+    host, port = service.address
     script = block.replace("127.0.0.1:8000", f"{host}:{port}")
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert re.findall(r":(\d):(\d)'", done.stdout) == [("5", "5"), ("7", "7")]
+    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_client_of_the_open_inference_protocol_runs(embedded_service: Serving) -> None:
+    answers = printed(embedded_service, "tritonclient")
+    assert re.findall(r":(\d):(\d)'", answers) == [("5", "5"), ("7", "7")]
+
+
+def test_the_python_client_runs(embedded_service: Serving) -> None:
+    answers = printed(embedded_service, "fpet.client")
+    assert [line.split()[1] for line in answers.splitlines()] == ["5", "7"]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

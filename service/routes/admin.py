@@ -12,7 +12,7 @@ from service.catalog import Entry
 from service.deadline import Deadline
 from service.errors import ConflictError
 from service.inputs import BYTES
-from service.routes.common import RuntimeDep, errors
+from service.routes.common import AuthorizationDep, RuntimeDep, errors
 from service.routes.tasks import describe
 from service.runtime import Runtime
 from service.schemas import TaskInfo
@@ -39,10 +39,7 @@ class Conditions(BaseModel):
 ConditionsHeader = Annotated[Conditions, Header()]
 
 
-async def authorized(
-    runtime: RuntimeDep,
-    authorization: Annotated[str | None, Header(description="Bearer and the admin key")] = None,
-) -> None:
+async def authorized(runtime: RuntimeDep, authorization: AuthorizationDep) -> None:
     """Lets nobody through without the admin key."""
     check_admin(runtime.settings.admin_key, authorization)
     runtime.require_ready()

@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from service.deadline import Deadline
 from service.disconnect import unless_gone
-from service.engine import LoadedTask, Output
+from service.engine import Output
 from service.errors import InvalidRequestError, TooLargeError
 from service.inference import Inference
 from service.inputs import BYTES, JSON, MULTIPART
-from service.middleware import name_tasks
-from service.routes.common import DeadlineDep, RuntimeDep, errors
+from service.loaded import LoadedTask
+from service.routes.common import DeadlineDep, RuntimeDep, errors, name_tasks, note
 from service.runtime import Runtime
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 
@@ -110,6 +110,8 @@ async def _classify(
     inferences = await unless_gone(
         request, runtime.inferences.images(tasks, images, reduced=options.tokens == "reduced", deadline=deadline)
     )
+    for task, inference in zip(tasks, inferences, strict=True):
+        note(request, task, inference)
     return [
         _answer(task, inference, k, options.outputs, loop.time() - arrived)
         for task, inference, k in zip(tasks, inferences, top_k, strict=True)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from service.auth import check_client
 from service.deadline import Deadline
+from service.exchange import Exchange, Inferred
+from service.inference import Inference
+from service.loaded import LoadedTask
 from service.runtime import Runtime
 from service.schemas import Error
 
@@ -17,6 +24,23 @@ async def _runtime(request: Request) -> Runtime:  # a plain function would run i
 
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
+
+_bearer = HTTPBearer(auto_error=False, description="an API key, or the admin key")
+
+
+async def _authorization(
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> str | None:
+    return request.headers.get("authorization")
+
+
+# The header as it was sent; the scheme is there for the API's description.
+AuthorizationDep = Annotated[str | None, Depends(_authorization)]
+
+
+async def client(runtime: RuntimeDep, authorization: AuthorizationDep) -> None:
+    """Lets nobody through without an API key, if the service has any."""
+    check_client(runtime.settings.api_keys, runtime.settings.admin_key, authorization)
 
 
 async def _deadline(
@@ -33,10 +57,33 @@ async def _deadline(
 # The client's deadline, or the service's if that is sooner, counted from the arrival of the request.
 DeadlineDep = Annotated[Deadline, Depends(_deadline)]
 
+
+def name_tasks(request: Request, tasks: Sequence[str]) -> None:
+    """Says which tasks a request asks, where its path does not."""
+    Exchange.of(request).tasks = tuple(tasks)
+
+
+def note(request: Request, task: LoadedTask, inference: Inference) -> None:
+    """Says what a task has just done, for the log and the trace of the request."""
+    images = len(inference.outputs)
+    Exchange.of(request).inferred.append(
+        Inferred(
+            task=task.header.name,
+            images=images,
+            tokens_in=images * task.tokens_in,
+            tokens_out=images * inference.tokens_out,
+            decode=inference.decode,
+            queue=inference.queue,
+            inference=inference.inference,
+            at=time.time(),
+        )
+    )
+
+
 _ERRORS = {
     400: ("the body is empty, or an image undecodable, truncated or animated", "bad_image", "the image is empty"),
-    401: ("no admin key", "unauthorized", "changing tasks needs the header 'Authorization: Bearer <admin key>'"),
-    403: ("a wrong admin key, or the service has none", "forbidden", "the admin key is wrong"),
+    401: ("no key", "unauthorized", "changing tasks needs the header 'Authorization: Bearer <admin key>'"),
+    403: ("a wrong key, or no task can be changed", "forbidden", "the admin key is wrong"),
     404: ("unknown task", "unknown_task", "there is no task 'shoes'; GET /v1/tasks lists them"),
     408: ("the body did not arrive in time", "slow_request", "the body did not arrive within 30 seconds"),
     409: ("the task is another one by now", "conflict", "the task 'shoes' is at generation 3, digest 22a875..."),

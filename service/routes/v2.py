@@ -9,13 +9,12 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from service.deadline import Deadline
 from service.disconnect import unless_gone
-from service.engine import LoadedTask
 from service.errors import UnknownTaskError
 from service.inference import Inference
 from service.inputs import BYTES, JSON
-from service.middleware import name_tasks
+from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
-from service.routes.common import DeadlineDep, RuntimeDep, errors
+from service.routes.common import DeadlineDep, RuntimeDep, errors, note
 from service.runtime import Runtime
 from service.schemas import TokenCounts
 from service.v2 import describe
@@ -36,6 +35,7 @@ from service.v2.schemas import (
 from service.v2.tensors import Limits
 
 router = APIRouter(tags=["open inference protocol"])
+health = APIRouter(tags=["open inference protocol"])
 
 _MODEL = "/v2/models/{model}"
 _VERSION = _MODEL + "/versions/{version}"
@@ -56,8 +56,7 @@ _INFER: dict[str, Any] = {
 _GET: dict[str, Any] = {"responses": errors(404, 422, 503), "response_model_exclude_none": True}
 
 
-async def _latest(request: Request, runtime: RuntimeDep, model: str) -> LoadedTask:
-    name_tasks(request, [model])
+async def _latest(runtime: RuntimeDep, model: str) -> LoadedTask:
     return runtime.catalog.loaded(model)
 
 
@@ -79,13 +78,13 @@ async def get_server() -> ServerMetadata:
     return describe.server()
 
 
-@router.get("/v2/health/live")
+@health.get("/v2/health/live")
 async def live() -> Live:
     """The process answers."""
     return Live(live=True)
 
 
-@router.get("/v2/health/ready", responses={503: {"model": Ready}})
+@health.get("/v2/health/ready", responses={503: {"model": Ready}})
 async def ready(runtime: RuntimeDep, response: Response) -> Ready:
     """503 until the tasks are loaded and warm, and from the moment that the service is asked to stop."""
     is_ready = runtime.status == "ready"
@@ -173,6 +172,7 @@ async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline:
     if question.timeout is not None and arrived + question.timeout < deadline.at:
         deadline = Deadline(arrived + question.timeout, question.timeout)
     inference = await unless_gone(request, _run(task, question, runtime, deadline))
+    note(request, task, inference)
     answered = answer(task, question, inference.outputs)
     tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
     headers = timing_headers(task.digest, tokens, timings(inference, loop.time() - arrived))

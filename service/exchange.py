@@ -1,0 +1,88 @@
+"""A request and its answer, as they are counted, logged and traced: no keys, no query, nothing of the images."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import Scope
+
+from service.request_id import HEADER, new_id
+
+# By RFC 9110 and RFC 5789; clients may invent others, which are told apart nowhere.
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What one task did in a request: tokens are summed over its images, times are in seconds.
+
+    at: time.time() of its end; queue ends where inference begins, and decode where queue begins.
+    """
+
+    task: str
+    images: int
+    tokens_in: int
+    tokens_out: int
+    decode: float
+    queue: float
+    inference: float
+    at: float
+
+
+@dataclass
+class Exchange:
+    """Filled in while the request is served.
+
+    at: time.time() of its arrival; client: address; traceparent, tracestate: by W3C's Trace Context; route: template
+    of the path, None if no route matched; seconds: that it took; received, sent: bytes of the bodies; error_type: as
+    the client was told; trace_id: 32 hex digits.
+    """
+
+    id: str
+    method: str
+    client: str | None
+    traceparent: str | None
+    tracestate: str | None
+    at: float = field(default_factory=time.time)
+    route: str | None = None
+    status: int = 500  # unless an answer begins
+    error_type: str | None = None
+    tasks: Sequence[str] = ()
+    seconds: float = 0.0
+    received: int = 0
+    sent: int = 0
+    inferred: list[Inferred] = field(default_factory=list)
+    trace_id: str | None = None
+
+    @classmethod
+    def begin(cls, scope: Scope) -> Exchange:
+        """The exchange that begins with this request, which from then on carries it."""
+        headers = Headers(scope=scope)
+        exchange = cls(
+            id=new_id(headers.get(HEADER)),
+            method=scope["method"] if scope["method"] in _METHODS else "_OTHER",
+            client=scope["client"][0] if scope.get("client") else None,
+            traceparent=headers.get("traceparent"),
+            tracestate=headers.get("tracestate"),
+        )
+        scope.setdefault("state", {})["exchange"] = exchange
+        return exchange
+
+    @classmethod
+    def of(cls, request: Request) -> Exchange:
+        """The one that the request carries."""
+        exchange: Exchange = request.state.exchange
+        return exchange
+
+    def end(self, scope: Scope, seconds: float) -> None:
+        """Takes over what the router found out."""
+        self.seconds = seconds
+        self.route = getattr(scope.get("route"), "path", None)
+        parameters = scope.get("path_params", {})
+        task = parameters.get("task", parameters.get("model"))
+        if task is not None:
+            self.tasks = (task,)

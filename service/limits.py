@@ -1,0 +1,23 @@
+"""What a request's head may hold; limits on bodies are kept where bodies are read."""
+
+from __future__ import annotations
+
+from starlette.types import Scope
+
+from service.errors import HeadTooLargeError
+
+MAX_HEAD_BYTES = 16 * 2**10  # of path, query and headers together
+MAX_HEADERS = 100
+MAX_PARAMETERS = 100
+
+
+def check_head(scope: Scope) -> None:
+    """Raises HeadTooLargeError if a request has more headers, parameters or bytes before its body than are accepted."""
+    headers, query = scope["headers"], scope["query_string"]
+    if len(headers) > MAX_HEADERS:
+        raise HeadTooLargeError(f"the request has {len(headers)} headers; the limit is {MAX_HEADERS}")
+    if query.count(b"&") >= MAX_PARAMETERS:
+        raise HeadTooLargeError(f"the query has more than {MAX_PARAMETERS} parameters")
+    size = len(scope["path"]) + len(query) + sum(len(name) + len(value) for name, value in headers)
+    if size > MAX_HEAD_BYTES:
+        raise HeadTooLargeError(f"path, query and headers have {size} bytes; the limit is {MAX_HEAD_BYTES}")

@@ -1,0 +1,54 @@
+"""HTTP/1.1 for clients that may be slow, but not forever."""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+def impatient(seconds: float) -> type[H11Protocol]:
+    """Uvicorn's protocol, which closes a connection whose client does not send a whole head within so many seconds.
+
+    They count from the connection, and for further requests from the first byte: bodies have a deadline of their own,
+    and so have connections that are idle between requests.
+    """
+
+    class Impatient(H11Protocol):
+        _patience: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._wait()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.their_state is not h11.IDLE:
+                self._stop()
+            elif self._patience is None:
+                self._wait()
+
+        def send_400_response(self, msg: str) -> None:
+            """Called when what arrives is no HTTP, be it in the middle of a body that the application reads."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.cycle.disconnected = True  # the application's own answer would come after this one
+                self.cycle.message_event.set()
+            if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+                self.transport.close()
+                return
+            super().send_400_response(msg)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def _wait(self) -> None:
+            self._patience = self.loop.call_later(seconds, self.transport.close)
+
+        def _stop(self) -> None:
+            if self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+
+    return Impatient

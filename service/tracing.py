@@ -1,0 +1,117 @@
+"""Traces by OpenTelemetry, for those who ask for them: a span a request, and within it decode, queue and forward.
+
+Spans are made of a finished exchange, so that serving it costs nothing more where nobody asks.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from fpet.errors import UnsupportedError
+from service.exchange import Exchange, Inferred
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+
+_NAME = "fpet-serve"
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def start_tracing(endpoint: str | None) -> Tracing | None:
+    """Sends traces to a collector: `endpoint`, or else the one that the standard environment variables name.
+
+    Headers, timeouts, sampling and the service's name come from OpenTelemetry's own variables. None without a
+    collector; nothing of OpenTelemetry's SDK is imported then.
+
+    Raises:
+        UnsupportedError: if the packages are not installed.
+    """
+    if endpoint is None and not any(os.environ.get(name) for name in _ENDPOINTS):
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError as error:
+        raise UnsupportedError(f"traces need OpenTelemetry: pip install 'fpet-serve[otel]' ({error})") from error
+    resource = Resource({"service.name": _NAME, "service.version": version(_NAME)})
+    provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
+    exporter = OTLPSpanExporter(endpoint=endpoint and endpoint.rstrip("/") + "/v1/traces")
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return Tracing(provider)
+
+
+class Tracing:
+    """Spans by OpenTelemetry's conventions for HTTP servers, with attributes `fpet.*` of ours."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer(_NAME)
+
+    def record(self, exchange: Exchange) -> None:
+        """Sends the spans of a finished exchange, below the client's own if it names one, and notes their trace."""
+        from opentelemetry.trace import SpanKind, StatusCode, format_trace_id, set_span_in_context  # noqa: PLC0415
+
+        span = self._tracer.start_span(
+            f"{exchange.method} {exchange.route}" if exchange.route else exchange.method,
+            context=_parent(exchange),
+            kind=SpanKind.SERVER,
+            attributes=_attributes(exchange),
+            start_time=_nanoseconds(exchange.at),
+        )
+        if exchange.status >= 500:
+            span.set_status(StatusCode.ERROR)
+        within = set_span_in_context(span)
+        for one in exchange.inferred:
+            self._stages(one, within)
+        span.end(_nanoseconds(exchange.at + exchange.seconds))
+        if span.get_span_context().is_valid:  # it is not if OTEL_SDK_DISABLED says so
+            exchange.trace_id = format_trace_id(span.get_span_context().trace_id)
+
+    def _stages(self, one: Inferred, within: Context) -> None:
+        attributes: dict[str, str | int] = {
+            "fpet.task": one.task,
+            "fpet.images": one.images,
+            "fpet.tokens.in": one.tokens_in,
+            "fpet.tokens.out": one.tokens_out,
+        }
+        start = one.at - one.inference - one.queue - one.decode
+        for name, seconds in (("decode", one.decode), ("queue", one.queue), ("forward", one.inference)):
+            end = start + seconds
+            span = self._tracer.start_span(name, context=within, attributes=attributes, start_time=_nanoseconds(start))
+            span.end(_nanoseconds(end))
+            start = end
+
+    def close(self) -> None:
+        """Sends what is left, for as long as the exporter's timeout lets it."""
+        self._provider.shutdown()
+
+
+def _parent(exchange: Exchange) -> Context:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+    carrier = {"traceparent": exchange.traceparent, "tracestate": exchange.tracestate}
+    return TraceContextTextMapPropagator().extract({name: value for name, value in carrier.items() if value})
+
+
+def _attributes(exchange: Exchange) -> dict[str, str | int | list[str]]:
+    attributes = {
+        "http.request.method": exchange.method,
+        "http.route": exchange.route,
+        "http.response.status_code": exchange.status,
+        "http.request.body.size": exchange.received,
+        "http.response.body.size": exchange.sent,
+        "client.address": exchange.client,
+        "error.type": exchange.error_type,
+        "fpet.request_id": exchange.id,
+        "fpet.tasks": list(exchange.tasks),
+    }
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -1,0 +1,98 @@
+"""What is in front of a body has limits too, and so has the time that it takes to come."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import httpx
+import pictures
+import pytest
+from serving import Files, Serving, serving, small_settings
+
+from service.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PARAMETERS
+
+CLASSIFY = "/v1/tasks/digits/classify"
+
+
+def refused(answer: httpx.Response) -> str:
+    assert (answer.status_code, answer.json()["error_type"]) == (431, "head_too_large")
+    message: str = answer.json()["error"]
+    return message
+
+
+def test_headers_are_counted(service: Serving) -> None:
+    own = len(service.client.get("/livez").request.headers)
+    headers = {f"x-{i}": "" for i in range(MAX_HEADERS - own)}
+    assert service.client.get("/livez", headers=headers).status_code == 200
+    answer = service.client.get("/livez", headers=headers | {"x-last": ""})
+    assert refused(answer) == f"the request has {MAX_HEADERS + 1} headers; the limit is {MAX_HEADERS}"
+    assert answer.headers["x-request-id"]
+
+
+def test_their_bytes_are_counted(service: Serving) -> None:
+    assert service.client.get("/livez", headers={"x-long": "x" * (MAX_HEAD_BYTES - 1000)}).status_code == 200
+    answer = service.client.get("/livez", headers={"x-long": "x" * MAX_HEAD_BYTES})
+    assert f"the limit is {MAX_HEAD_BYTES}" in refused(answer)
+    assert service.client.get("/livez?" + "x" * MAX_HEAD_BYTES).status_code == 431
+    assert service.client.get("/" + "x" * MAX_HEAD_BYTES).status_code == 431
+
+
+def test_parameters_are_counted(service: Serving) -> None:
+    many = [("outputs", "logits")] * MAX_PARAMETERS
+    image, headers = pictures.png(), {"content-type": "image/png"}
+    assert service.client.post(CLASSIFY, params=many, content=image, headers=headers).status_code == 200
+    refused(service.client.post(CLASSIFY, params=[*many, ("top_k", "1")], content=image, headers=headers))
+
+
+@pytest.mark.parametrize("path", [CLASSIFY, "/v2/models/digits/infer"])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"x":', "}")], ids=["arrays", "objects"])
+def test_deep_json_is_refused(service: Serving, path: str, opening: str, closing: str) -> None:
+    deep = opening * 50_000 + "1" + closing * 50_000
+    answer = service.client.post(path, content=f'{{"images": {deep}}}', headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error_type"]) == (422, "invalid_request")
+    assert "recursion limit" in answer.json()["error"]
+
+
+def test_a_head_without_end_is_cut_off(service: Serving) -> None:
+    """Whatever arrives is not collected until memory is full."""
+    with socket.create_connection(service.address, timeout=30) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-long: ")
+        with pytest.raises(ConnectionError):
+            connection.sendall(b"x" * 4000 * MAX_HEAD_BYTES)
+    assert service.client.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize("opening", [b"", b"GET /livez HTTP/1.1\r\nhost"], ids=["nothing", "half a head"])
+def test_who_sends_no_request_is_hung_up_on(impatient: Serving, opening: bytes) -> None:
+    with socket.create_connection(impatient.address, timeout=30) as connection:
+        connection.sendall(opening)
+        assert connection.recv(1000) == b""
+
+
+def test_the_next_request_on_a_connection_has_its_own_time(impatient: Serving) -> None:
+    connection = http.client.HTTPConnection(*impatient.address, timeout=30)
+    with closing(connection):
+        for _ in range(2):
+            connection.request("GET", "/livez")
+            assert connection.getresponse().read()
+        started = time.monotonic()
+        connection.sock.sendall(b"GET /livez HTTP")
+        assert connection.sock.recv(1000) == b""
+        assert time.monotonic() - started < 10  # an idle connection is kept for longer
+
+
+def test_a_body_that_does_not_come_is_answered(impatient: Serving) -> None:
+    head = f"POST {CLASSIFY} HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\ncontent-length: 99\r\n\r\n"
+    with socket.create_connection(impatient.address, timeout=30) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.fixture(scope="module")
+def impatient(small_files: Files) -> Iterator[Serving]:
+    with serving(small_settings(small_files, deadline=0.3)) as running:
+        yield running
