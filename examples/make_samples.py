@@ -30,7 +30,7 @@ def main() -> None:
         each = math.ceil(_AT_LEAST / len(dataset.labels))
         for index in range(len(dataset.labels)):
             for position in (dataset.test.targets == index).nonzero()[:each, 0].tolist():
-                picture(dataset.test.images[position]).save(folder / f"{index}-{position}.png", optimize=True)
+                picture(dataset.test.images[position]).save(folder / f"{index}-{position}.png")
 
 
 def picture(pixels: Tensor) -> Image.Image:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fpet.data import Dataset, Split
+from fpet.data import Dataset
 from fpet.errors import DataError
+from fpet.preprocess import Preprocessing
 
 _STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _MAX_ITERATIONS = 5000
-_SIZES = "the raw-pixel baseline needs pictures that are all of one size"
+_SIDE = 64  # pixels, where the pictures are not all of one size
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,18 @@ class Baseline:
 
 
 def raw_pixel_baseline(dataset: Dataset) -> Baseline:
-    """Fits on the training images at the source's resolution, pixels in [0, 1], and tests on the test images.
+    """Fits on the training images, pixels in [0, 1], and tests on the test images.
+
+    Pictures have the source's resolution, or 64x64 pixels if they are not all of one size.
 
     Raises:
-        DataError: without scikit-learn, or if the pictures are not all of one size.
+        DataError: without scikit-learn, or if a picture cannot be read.
     """
     try:
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
     except ImportError as error:
         raise DataError("the raw-pixel baseline needs scikit-learn: pip install scikit-learn") from error
-    train, val, test = (_pixels(split) for split in (dataset.train, dataset.val, dataset.test))
-    if not train.shape[1:] == val.shape[1:] == test.shape[1:]:
-        raise DataError(_SIZES)
+    train, val, test = _pixels(dataset)
     if (train == train[:, :1]).all():  # grey: three equal channels would only weaken the regularisation
         train, val, test = train[:, :1], val[:, :1], test[:, :1]
     inputs, targets = train.flatten(1).numpy(), dataset.train.targets.numpy()
@@ -57,9 +58,10 @@ def raw_pixel_baseline(dataset: Dataset) -> Baseline:
     )
 
 
-def _pixels(split: Split) -> Tensor:
-    """float32 [N, 3, h, w] in [0, 1]."""
-    images = [split.images[i] for i in range(len(split))]
-    if len({image.shape for image in images}) > 1:
-        raise DataError(_SIZES)
-    return torch.stack(images).float() / 255
+def _pixels(dataset: Dataset) -> list[Tensor]:
+    """Of the three splits, float32 [N, 3, h, w] in [0, 1]."""
+    splits = [[split.images[i] for i in range(len(split))] for split in (dataset.train, dataset.val, dataset.test)]
+    if len({image.shape for images in splits for image in images}) > 1:
+        resizing = Preprocessing((_SIDE, _SIDE))
+        splits = [[resizing.resize(image) for image in images] for images in splits]
+    return [torch.stack(images).float() / 255 for images in splits]

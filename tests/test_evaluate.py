@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
+from picture_files import picture
 from small import ADAPTFORMER, BDM, METHODS, small_backbone, small_digits, small_header
 
 from fpet.baseline import raw_pixel_baseline
@@ -75,3 +77,10 @@ def test_the_baseline_fits_on_the_training_images_alone(digits: Dataset) -> None
     shuffled = dataclasses.replace(digits.train, targets=digits.train.targets.roll(1))
     baseline = raw_pixel_baseline(dataclasses.replace(digits, train=shuffled))
     assert baseline.accuracy < 0.4
+
+
+def test_pictures_of_several_sizes_are_resized_for_the_baseline(tmp_path: Path) -> None:
+    for index in range(20):
+        picture(tmp_path / "ab"[index % 2] / f"{index}.png", 200 * (index % 2) + index, (9 + index % 3, 7))
+    baseline = raw_pixel_baseline(load_dataset(str(tmp_path)))
+    assert baseline.accuracy == 1
