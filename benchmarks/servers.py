@@ -11,14 +11,19 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+READY = "/readyz"  # of `fpet serve`
 _START_SECONDS = 300
-_STOP_SECONDS = 20
+_STOP_SECONDS = 60
 _KIB = 1024
 _ENDED = ("", "Z")  # gone, or not yet missed by its parent
 _STILL = ("T", *_ENDED)
+
+
+class StartError(RuntimeError):
+    """A server ended before it was ready, or was not ready in time."""
 
 
 class Server:
@@ -26,7 +31,13 @@ class Server:
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self._process = process
+        self.pid = process.pid
         self.port = port
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process.poll() is None
 
     def processes(self) -> list[int]:
         """The process, and all that it started, directly or not."""
@@ -46,7 +57,8 @@ class Server:
         """Holds all its processes still: some poll even when nobody asks, at the cost of who is timed meanwhile."""
         processes = self.processes()
         _send(processes, signal.SIGSTOP)
-        _await(lambda: all(state(pid) in _STILL for pid in processes), _STOP_SECONDS, "the server did not stand still")
+        failed = RuntimeError("the server did not stand still")
+        _await(lambda: all(state(pid) in _STILL for pid in processes), _STOP_SECONDS, failed)
 
     def resume(self) -> None:
         """Lets them go on."""
@@ -56,15 +68,15 @@ class Server:
         """Waits until a GET of this path is answered with 200.
 
         Raises:
-            RuntimeError: if the process ends before that, or it takes too long.
+            StartError
         """
-        failed = f"the server did not start: {self._process.args!r}"
-        _await(lambda: self._answers(path) or self._process.poll() is not None, _START_SECONDS, failed)
-        if self._process.poll() is not None:
-            raise RuntimeError(failed)
+        failed = StartError(f"the server did not start: {self._process.args!r}")
+        _await(lambda: self._answers(path) or not self.alive, _START_SECONDS, failed)
+        if not self.alive:
+            raise failed
 
-    def end(self) -> None:
-        """Ends it as a user would, and whatever is left after that by force."""
+    def end(self) -> int:
+        """Ends it as a user would, and whatever is left after that by force; the exit status."""
         self.resume()
         processes = self.processes()
         self._process.terminate()
@@ -72,9 +84,15 @@ class Server:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
         _send(processes[1:], signal.SIGKILL)
-        _await(lambda: all(state(pid) in _ENDED for pid in processes), _STOP_SECONDS, "the server did not end")
+        failed = RuntimeError("the server did not end")
+        _await(lambda: all(state(pid) in _ENDED for pid in processes), _STOP_SECONDS, failed)
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """Ends it without a warning."""
+        _send(self.processes(), signal.SIGKILL)
+        self._process.wait()
 
     def _answers(self, path: str) -> bool:
         try:
@@ -84,31 +102,63 @@ class Server:
             return False
 
 
-@contextmanager
-def serving(command: Sequence[str], ready: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A server that is ready, until the end of the block.
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
-    command: in which {port} stands for a free port; ready: path that answers with 200 from then on; environment:
-    further variables.
+
+def start(
+    command: Sequence[str],
+    ready: str,
+    *,
+    port: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> Server:
+    """A server that is ready.
+
+    command: in which {port} stands for the port, a free one if none is given; ready: path that answers with 200 from
+    then on; environment: further variables; log: file to which its standard error is added.
+
+    Raises:
+        StartError: with what the log holds as a note.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = [part.format(port=port) for part in command]
-    process = subprocess.Popen(arguments, env={**os.environ, **(environment or {})})
-    server = Server(process, port)
+    port = free_port() if port is None else port
+    with nullcontext() if log is None else log.open("ab") as stderr:
+        arguments = [part.format(port=port) for part in command]
+        server = Server(subprocess.Popen(arguments, stderr=stderr, env={**os.environ, **(environment or {})}), port)
     try:
         server.await_ready(ready)
+    except BaseException as error:
+        server.end()
+        if log is not None:
+            error.add_note(log.read_text(errors="replace"))
+        raise
+    return server
+
+
+@contextmanager
+def serving(command: Sequence[str], ready: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """As `start`, until the end of the block."""
+    server = start(command, ready, environment=environment)
+    try:
         yield server
     finally:
         server.end()
 
 
+def fpet_command(tasks: Path, *options: str) -> list[str]:
+    """`fpet serve` on the tasks of a folder, for `start`; it is ready when `READY` is."""
+    command = [sys.executable, "-m", "fpet.cli", "serve", "--port", "{port}", "--tasks", str(tasks)]
+    return [*command, "--log-level", "warning", *options]
+
+
 @contextmanager
 def fpet_serve(tasks: Path, *options: str) -> Iterator[Server]:
-    """`fpet serve` on the tasks of a folder."""
-    command = [sys.executable, "-m", "fpet.cli", "serve", "--port", "{port}", "--tasks", str(tasks)]
-    with serving([*command, "--log-level", "warning", *options], "/readyz") as server:
+    """`fpet serve` on the tasks of a folder, until the end of the block."""
+    with serving(fpet_command(tasks, *options), READY) as server:
         yield server
 
 
@@ -142,10 +192,10 @@ def _send(pids: Sequence[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _await(condition: Callable[[], bool], seconds: float, failed: str) -> None:
-    """Asks again and again; raises RuntimeError if it takes longer than that."""
+def _await(condition: Callable[[], bool], seconds: float, failed: Exception) -> None:
+    """Asks again and again; raises the error if it takes longer than that."""
     give_up = time.perf_counter() + seconds
     while not condition():
         if time.perf_counter() > give_up:
-            raise RuntimeError(failed)
+            raise failed
         time.sleep(0.05)

@@ -9,70 +9,30 @@ the service's own; the last lines time the two forwards here, alternately, once 
 from __future__ import annotations
 
 import json
-import socket
 import statistics
-import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.servers import StartError, fpet_serve
 from fpet.backbone import load_backbone
 from fpet.task import Task
 from fpet.vit import AdaptedViT
-from fpet.weights import default_backbone, embedded, task_path
+from fpet.weights import default_backbone, embedded, task_path, tasks_folder
 from service.calibration import measure
 from service.hardware import pick_device, pick_dtype
 from service.settings import Settings
 
-_START_SECONDS = 300
 _COLUMNS = ("task", "adapter", "bytes", "right", "tokens", "ms", "the first of them: answer (probability)")
 _ROW = "  {:<17} {:<12} {:>9} {:>9} {:>11} {:>6}   {}"
 _TIMED = ("digits", "fashion-mnist")  # one with LoRA, one with AdaptFormer
 _BATCH_SIZES = (1, 4, 16)
 _REPEATS = 15
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def service(port: int) -> Iterator[str]:
-    """Runs `fpet serve` and yields its address once it is ready."""
-    address = f"http://127.0.0.1:{port}"
-    command = [str(Path(sys.executable).with_name("fpet")), "serve", "--port", str(port), "--log-level", "warning"]
-    process = subprocess.Popen(command)
-    try:
-        await_ready(address, process)
-        yield address
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def await_ready(address: str, process: subprocess.Popen[bytes]) -> None:
-    """Polls /readyz until the service answers 200."""
-    limit = time.monotonic() + _START_SECONDS
-    while time.monotonic() < limit:
-        if process.poll() is not None:
-            sys.exit(f"the service ended with exit code {process.returncode}")
-        try:
-            get(address, "/readyz")
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.2)
-        else:
-            return
-    sys.exit(f"the service was not ready within {_START_SECONDS} seconds")
 
 
 def get(address: str, path: str) -> Any:
@@ -162,12 +122,16 @@ def stopwatch(model: AdaptedViT, batch_size: int, size: tuple[int, int]) -> Call
 
 def main() -> None:
     """The whole demonstration."""
-    with service(free_port()) as address:
-        tasks = get(address, "/v1/tasks")["tasks"]
-        print("Images of the test sets, one a request\n" + _ROW.format(*_COLUMNS))
-        for task in tasks:
-            show_task(address, task)
-        show_savings(address)
+    try:
+        with fpet_serve(tasks_folder()) as server:
+            address = f"http://127.0.0.1:{server.port}"
+            tasks = get(address, "/v1/tasks")["tasks"]
+            print("Images of the test sets, one a request\n" + _ROW.format(*_COLUMNS))
+            for task in tasks:
+                show_task(address, task)
+            show_savings(address)
+    except StartError as error:
+        sys.exit(str(error))
     show_forward(_TIMED)
 
 

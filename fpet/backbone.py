@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fpet import _torchvision
 from fpet.backbone_files import Description, check_normalization, read_checkpoint
+from fpet.backbone_limits import check_depth, check_image_size, check_weights
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import write_safetensors
 from fpet.preprocess import Triple
@@ -69,12 +70,17 @@ def create_backbone(
     normalization: `mean` and `std` of its images, where they are not those of timm's table.
 
     Raises:
-        BackboneError: if timm does not know the name or arguments, or the weights do not fit, with the first key.
+        BackboneError: if timm does not know the name or arguments, the weights do not fit, with the first key, or the
+            model is larger than any (see `fpet.backbone_limits`).
         UnsupportedError: if the forward pass does not cover the architecture.
     """
-    vit = _make(architecture, arguments, normalization or {})
-    if state is not None:
-        _load_strictly(vit, architecture, state)
+    if state is None:
+        vit = _make(architecture, arguments, normalization or {})
+    else:
+        # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
+        vit = blueprint(architecture, arguments, normalization)
+        check_weights(vit, architecture, state)
+        vit.to_empty(device="cpu").load_state_dict(state, strict=True)
     vit.requires_grad_(False).eval()
     return Backbone(vit, architecture, dict(arguments), fingerprint(vit), geometry(vit))
 
@@ -129,10 +135,12 @@ def save_backbone(
     write_safetensors(path, state, description.metadata(), BackboneError)
 
 
-def blueprint(architecture: str, arguments: Mapping[str, object]) -> Any:
+def blueprint(
+    architecture: str, arguments: Mapping[str, object], normalization: Mapping[str, Triple] | None = None
+) -> Any:
     """The timm model on the meta device: shapes without values. Raises as `create_backbone` does."""
     with torch.device("meta"):
-        return _make(architecture, arguments, {})
+        return _make(architecture, arguments, normalization or {})
 
 
 def geometry(vit: Any) -> Geometry:
@@ -182,6 +190,8 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
         raise UnsupportedError(f"{architecture} pools by {vit.global_pool!r}; covered are 'token' and 'avg'")
     if getattr(vit.patch_embed, "grid_size", None) is None:
         raise UnsupportedError(f"{architecture} takes images of any size; give img_size")
+    for name in dict(vit.named_buffers()).keys() - vit.state_dict().keys():
+        raise UnsupportedError(f"{architecture} keeps {name!r} out of its weights, which is not covered")
 
 
 def _make(architecture: str, arguments: Mapping[str, object], normalization: Mapping[str, Triple]) -> Any:
@@ -191,6 +201,7 @@ def _make(architecture: str, arguments: Mapping[str, object], normalization: Map
     for name in arguments:
         if name not in known:
             raise BackboneError(f"{architecture}: the argument {name!r} is not one that shapes a Vision Transformer")
+    check_depth(arguments)
     check_normalization(normalization)
     options: dict[str, Any] = {**arguments, "num_classes": 0, "pretrained_cfg_overlay": dict(normalization)}
     if NORM_EPS in options:
@@ -200,6 +211,7 @@ def _make(architecture: str, arguments: Mapping[str, object], normalization: Map
     except Exception as error:  # timm meets wrong arguments with errors of every kind
         raise BackboneError(f"timm cannot make {architecture!r} with {dict(arguments)}: {error}") from error
     refuse_uncovered(vit, architecture)
+    check_image_size(vit)
     return vit
 
 
@@ -225,19 +237,3 @@ def _adjusted(
         arguments={**described.arguments, **arguments},
         normalization={**described.normalization, **normalization},
     )
-
-
-def _load_strictly(vit: Any, architecture: str, state: Mapping[str, Tensor]) -> None:
-    expected = vit.state_dict()
-    for key in sorted(expected.keys() | state.keys()):
-        if key not in state:
-            raise BackboneError(f"weights for {architecture} lack {key!r}")
-        if key not in expected:
-            raise BackboneError(f"weights for {architecture} have {key!r}, which the model does not")
-        if state[key].shape != expected[key].shape:
-            raise BackboneError(
-                f"{key!r} has shape {list(state[key].shape)}; {architecture} needs {list(expected[key].shape)}"
-            )
-        if not state[key].isfinite().all():
-            raise BackboneError(f"{key!r} has values that are not finite")
-    vit.load_state_dict(state, strict=True)

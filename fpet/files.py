@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import safetensors.torch
@@ -15,6 +19,8 @@ from torch import Tensor
 from fpet.errors import FpetError
 
 _LENGTH_BYTES = 8
+_UNFINISHED = ".fpet-unfinished"
+_ABANDONED_SECONDS = 3600.0  # writing takes seconds
 _MAX_DIMENSIONS = 16  # torch stores tensors with more than 64 but cannot compute with them
 
 
@@ -54,17 +60,44 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> None:
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED, delete=False
+        ) as file:
             temporary = file.name
+            with suppress(OSError):  # on a file system without locks it counts as held for ever
+                fcntl.flock(file, fcntl.LOCK_EX)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
     except OSError as cause:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
         raise error(f"{path}: cannot be written: {cause.strerror}") from cause
+
+
+def remove_abandoned(folder: Path) -> list[Path]:
+    """Removes from a folder what `write_atomically` left there in processes that were killed; returns what it removed.
+
+    A file is left alone unless it has the name that only `write_atomically` gives, is an hour old, and has no lock,
+    which it keeps until its writer ends. The age is for network file systems that do not tell other machines of locks.
+    What cannot be removed stays.
+    """
+    latest = time.time() - _ABANDONED_SECONDS
+    return [path for path in sorted(folder.glob(f".*{_UNFINISHED}")) if _remove_unlocked(path, latest)]
+
+
+def _remove_unlocked(path: Path, latest: float) -> bool:
+    """Whether a file that did not change after that time had no lock and is removed."""
+    with suppress(OSError):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_mtime <= latest:
+            with path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+                return True
+    return False
 
 
 def write_safetensors(

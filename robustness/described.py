@@ -19,10 +19,10 @@ from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
-from fpet.weights import tasks_folder
 from robustness import samples
 from robustness.findings import Finding, Findings
 from robustness.service import AUTHORIZATION
+from robustness.small import task_files
 from robustness.verdict import Reply, wrong
 from robustness.wire import MOST_SECONDS, Outcomes
 
@@ -100,7 +100,7 @@ class _Sender:
 
 def _teach_media_types() -> None:
     """What is no JSON is described as bytes; half of what is sent is what the operations expect."""
-    pictures, tasks = samples.pictures(), [path.read_bytes() for path in sorted(tasks_folder().glob("*.safetensors"))]
+    pictures, tasks = samples.pictures(), task_files().values()
     anything = st.binary(max_size=300)
     schemathesis.openapi.media_type("image/*", st.one_of(st.sampled_from(pictures), anything))
     schemathesis.openapi.media_type(

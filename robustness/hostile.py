@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from fpet.weights import embedded
 from robustness import samples
 from robustness.containers import mutate_image
 from robustness.mutate import mutate, mutate_json
 from robustness.service import AUTHORIZATION
+from robustness.small import NAMES, task_files
 
-_TASKS = ("digits", "fashion-mnist")
 _BOUNDARY = "frontier"
 _NUMBERS = ("0", "1", "-1", "+7", "1e3", "0x10", "007", "99999999999999999999", "", " ", "7, 7", "7;8", "\u0661", "NaN")
 _TYPES = (
@@ -67,20 +66,19 @@ class Hostile:
 def messages() -> tuple[Message, ...]:
     """A valid one of every kind: all ways to send images, all kinds of tensors, and changes of tasks."""
     pictures = samples.pictures()
-    classify = [f"/v1/tasks/{task}/classify" for task in _TASKS]
+    classify = [f"/v1/tasks/{task}/classify" for task in NAMES]
     form = b"".join(_part(picture) for picture in pictures[:2]) + f"--{_BOUNDARY}--\r\n".encode()
     image, document = _type("image/png"), _type("application/json")
-    task = (embedded() / "tasks" / "digits.safetensors").read_bytes()
     key = tuple(AUTHORIZATION.items())
     return (
         *(Message("POST", classify[0], image, picture) for picture in pictures),
         Message("POST", f"{classify[1]}?top_k=3&outputs=logits&tokens=full", image, pictures[0]),
-        Message("POST", f"/v1/classify?tasks={','.join(_TASKS)}", _type("application/octet-stream"), pictures[8]),
+        Message("POST", f"/v1/classify?tasks={','.join(NAMES)}", _type("application/octet-stream"), pictures[8]),
         Message("POST", classify[0], _type(f"multipart/form-data; boundary={_BOUNDARY}"), form),
         *(Message("POST", classify[0], document, body) for body in samples.image_documents()),
         Message("POST", "/v1/tasks/digits/explain", image, pictures[0]),
         *(_inference(data) for data in samples.inferences()),
-        Message("PUT", "/v1/tasks/digits", key, task),
+        Message("PUT", "/v1/tasks/digits", key, task_files()["digits"]),
         *(Message(*line, key, b"") for line in _CHANGES),
         *(Message("GET", path, (), b"") for path in _READ),
     )
@@ -125,7 +123,7 @@ def _path(random: Random, message: Message) -> Hostile:
     """Another name, or another query."""
     path, _, query = message.path.partition("?")
     if random.random() < 0.5:
-        path = path.replace(random.choice(_TASKS), random.choice(_NAMES))
+        path = path.replace(random.choice(NAMES), random.choice(_NAMES))
     else:
         key = random.choice(("top_k", "tokens", "outputs", "tasks", "format", "x", ""))
         query = f"{query}&{key}={random.choice((*_NUMBERS, *_NAMES)).replace(' ', '+')}"

@@ -16,14 +16,14 @@ from benchmarks.markdown import table
 from robustness.described import send_described
 from robustness.findings import Finding, Findings
 from robustness.process import MIB, Usage
-from robustness.service import AUTHORIZATION, Service, copy_tasks, running
+from robustness.service import AUTHORIZATION, Service, running
+from robustness.small import NAMES, write_backbone, write_tasks
 from robustness.wire import Outcomes, send_hostile
 
 _WARM = 0.2  # of the cases are sent before memory is first looked at
 _DESCRIBED = 0.4  # of the cases are made from the description, which takes longer
 _MOST_GROWTH = 128 * MIB
 _MOST_DESCRIPTORS = 10
-_TASKS = ("digits", "fashion-mnist")
 
 
 def main() -> int:
@@ -34,10 +34,11 @@ def main() -> int:
     parser.add_argument("--findings", type=Path, default=Path("runs/findings"), help="folder for what went wrong")
     arguments = parser.parse_args()
     findings = Findings(arguments.findings)
-    with tempfile.TemporaryDirectory() as folder:
-        tasks = Path(folder) / "tasks"
-        copy_tasks(tasks)
-        with running(Service(tasks, Path(folder) / "log", {"calibration-repeats": 1})) as service:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_tasks(folder / "tasks")
+        options = {"backbone": write_backbone(folder), "calibration-repeats": 1}
+        with running(Service(folder / "tasks", folder / "log", options)) as service:
             attack(service, arguments.cases, arguments.seed, findings)
     return findings.report()
 
@@ -77,8 +78,8 @@ def restore(service: Service) -> None:
     """Puts the tasks back that were deleted or taken out of service."""
     if service.request("GET", "/v2/models/digits/versions/1/ready")[0] == 200:
         return
-    copy_tasks(service.tasks)
-    for task in _TASKS:
+    write_tasks(service.tasks)
+    for task in NAMES:
         service.request("POST", f"/v1/tasks/{task}/load", headers=AUTHORIZATION)
 
 

@@ -22,7 +22,7 @@ from fpet.task import new_model, save_task
 SIDE = 16  # pixels of the images that the small backbone takes
 _ARCHITECTURE = "vit_tiny_patch16_224"
 _ARGUMENTS = {"img_size": SIDE, "patch_size": 8, "embed_dim": 8, "depth": 1, "num_heads": 2}
-_METHODS = [
+METHODS = [
     (Method("adaptformer", {"dim": 2, "bits": 1}), Method("bdm", {"block": 0, "dim": 2}), HeadSpec()),
     (Method("lora", {"dim": 2}), Method("none"), HeadSpec(bits=8)),
     (Method("vpt-shallow", {"prompts": 2}), Method("none"), HeadSpec(bias=False)),
@@ -65,12 +65,13 @@ def backbone() -> Backbone:
 
 def tasks(backbone: Backbone) -> tuple[bytes, ...]:
     """Task files of that backbone: one-bit, full and eight-bit weights, with a reduction and without."""
-    return tuple(_task(backbone, *methods) for methods in _METHODS)
+    return tuple(task(backbone, "small", *methods) for methods in METHODS)
 
 
-def _task(backbone: Backbone, adapter: Method, reducer: Method, head: HeadSpec) -> bytes:
+def task(backbone: Backbone, name: str, adapter: Method, reducer: Method, head: HeadSpec) -> bytes:
+    """A task file of that backbone and name."""
     header = TaskHeader(
-        name="small",
+        name=name,
         backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
         adapter=adapter,
         reducer=reducer,

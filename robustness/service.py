@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from fpet.weights import tasks_folder
+from benchmarks.servers import READY, fpet_command, free_port, start
 from robustness.process import Usage
 
 ADMIN_KEY = "only-for-robustness-tests"
 AUTHORIZATION = {"authorization": f"Bearer {ADMIN_KEY}"}
-_START_SECONDS = 300.0
-_ASK_AGAIN = 0.05
 
 
 class Service:
@@ -29,45 +20,30 @@ class Service:
     def __init__(self, tasks: Path, log: Path, options: Mapping[str, object]) -> None:
         self.tasks = tasks
         self.log = log
-        self._options = options
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
+        self._command = fpet_command(tasks, *(f"--{name}={value}" for name, value in options.items()))
 
     def start(self) -> None:
-        """Returns once it is ready."""
-        options = {"port": self.port, "tasks": self.tasks, "log-level": "warning", **self._options}
-        arguments = [f"--{name}={value}" for name, value in options.items()]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "fpet.cli", "serve", *arguments],
-                stderr=log,
-                env={**os.environ, "FPET_ADMIN_KEY": ADMIN_KEY},
-            )
-        give_up = time.monotonic() + _START_SECONDS
-        while not self._ready():
-            if time.monotonic() > give_up or not self.alive:
-                raise RuntimeError(f"the service does not start:\n{self.log.read_text()}")
-            time.sleep(_ASK_AGAIN)
+        """Returns once it is ready; raises StartError if it does not get there."""
+        environment = {"FPET_ADMIN_KEY": ADMIN_KEY}
+        self._server = start(self._command, READY, port=self.port, environment=environment, log=self.log)
 
     @property
     def alive(self) -> bool:
         """Whether its process runs."""
-        return self._process.poll() is None
+        return self._server.alive
 
     def usage(self) -> Usage:
         """What its process holds."""
-        return Usage.of(self._process.pid)
+        return Usage.of(self._server.pid)
 
     def kill(self) -> None:
         """Ends it without a warning."""
-        self._process.kill()
-        self._process.wait()
+        self._server.kill()
 
     def stop(self) -> int:
         """Asks it to end; its exit status."""
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait()
+        return self._server.end()
 
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -84,19 +60,6 @@ class Service:
     def tracebacks(self) -> int:
         """Errors in its log that nobody foresaw."""
         return self.log.read_text(errors="replace").count("Traceback (most recent call last)")
-
-    def _ready(self) -> bool:
-        try:
-            return self.request("GET", "/readyz")[0] == 200
-        except OSError:
-            return False
-
-
-def copy_tasks(folder: Path) -> None:
-    """Puts the embedded tasks into a folder, in the place of what it held under their names."""
-    folder.mkdir(exist_ok=True)
-    for path in tasks_folder().glob("*.safetensors"):
-        shutil.copy(path, folder)
 
 
 @contextmanager

@@ -13,12 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fpet import weights
+from service.admission import check_queue
 from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ServiceError
 from service.exchange import Exchange
 from service.failures import ERROR_TYPES, STATUS_CODES
 from service.hardware import pick_device, pick_dtype
+from service.limits import check_head
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.middleware import Observed, failed
@@ -26,7 +28,7 @@ from service.routes import admin, classify, explain, health, savings, tasks, v2,
 from service.routes.common import client, errors
 from service.runtime import running
 from service.settings import ALL, Settings
-from service.tracing import start_tracing
+from service.tracing import Tracing, start_tracing
 
 _DESCRIPTION = """Image classifiers from one frozen Vision Transformer, small adapters and token reduction.
 
@@ -56,9 +58,6 @@ def create_app(settings: Settings) -> FastAPI:
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
 
-    async def fail(request: Request, error: Exception) -> Response:
-        return failed(error, Exchange.of(request), metrics).response()
-
     app = FastAPI(
         title="fpet-serve",
         description=_DESCRIPTION,
@@ -66,16 +65,27 @@ def create_app(settings: Settings) -> FastAPI:
         # Its own spans name queries, into which clients might write what is secret.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    for kind in (ServiceError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, fail)
-    app.add_middleware(
-        Observed,
-        metrics=metrics,
-        draining=lambda: app.state.runtime.status == "draining",
-        observers=[log_exchange] if tracing is None else [tracing.record, log_exchange],
-    )
+    _watch_over(app, settings, metrics, tracing)
     for public in (health.router, v2.health, admin.router):  # the last asks for the admin key itself
         app.include_router(public)
     for part in (classify, explain, tasks, savings, v2, v2_repository):
         app.include_router(part.router, dependencies=[Depends(client)], responses=errors(401, 403))
     return app
+
+
+def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
+    """Every request is checked and observed, and every error is answered in one form."""
+
+    async def fail(request: Request, error: Exception) -> Response:
+        return failed(error, Exchange.of(request), metrics).response()
+
+    for kind in (ServiceError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, fail)
+    app.add_middleware(
+        Observed,
+        metrics=metrics,
+        checks=[check_head, lambda scope: check_queue(scope, app.state.runtime)],
+        patience=settings.deadline,
+        draining=lambda: app.state.runtime.status == "draining",
+        observers=[log_exchange] if tracing is None else [tracing.record, log_exchange],
+    )

@@ -1,6 +1,8 @@
 """A batch is what waits when a worker is free: no timer, one bounded queue, served in turn.
 
-    with batcher.admit(len(images)) as ticket:  # refuses before any work is done
+    with batcher.admit(1) as ticket:  # refuses before any work is done
+        images = await read()
+        batcher.top_up(ticket, len(images))
         items = await decode(images)
         done = await batcher.submit(ticket, [(group, item) for item in items], deadline)
 
@@ -87,6 +89,7 @@ class Batcher(Generic[Group, Item, Result]):
         self._max_queue = max_queue
         self._waiting: FairQueue[Group, Hashable, _Waiting[Item, Result]] = FairQueue()
         self._batches: set[asyncio.Task[None]] = set()
+        self._queued = 0
         self._tickets: set[Ticket] = set()
         self._no_tickets = asyncio.Event()
         self._draining = False
@@ -95,7 +98,12 @@ class Batcher(Generic[Group, Item, Result]):
     @property
     def queued(self) -> int:
         """Items admitted and in no batch yet."""
-        return sum(ticket.places for ticket in self._tickets)
+        return self._queued
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no place left."""
+        return self._queued >= self._max_queue
 
     @contextmanager
     def admit(self, places: int) -> Iterator[Ticket]:
@@ -107,20 +115,31 @@ class Batcher(Generic[Group, Item, Result]):
         """
         if self._draining:
             raise NotReadyError("the service is shutting down")
-        queued = self.queued
-        if queued + places > self._max_queue:
-            raise OverloadedError(
-                f"the queue has {self._max_queue} places, {queued} are taken and {places} are needed",
-                retry_after=queued * self._seconds_per_item / self._workers,
-            )
-        ticket = Ticket(places)
+        ticket = Ticket(0)
+        self.top_up(ticket, places)
         self._tickets.add(ticket)
         try:
             yield ticket
         finally:
+            self._queued -= ticket.places
             self._tickets.remove(ticket)
             if not self._tickets:
                 self._no_tickets.set()
+
+    def top_up(self, ticket: Ticket, places: int) -> None:
+        """Reserves further places, so that the ticket has so many in all, none of which has been used.
+
+        Raises:
+            OverloadedError: if there are too few, with an estimate of when they will be free.
+        """
+        others = self._queued - ticket.places
+        if others + places > self._max_queue:
+            raise OverloadedError(
+                f"the queue has {self._max_queue} places, {others} are taken and {places} are needed",
+                retry_after=others * self._seconds_per_item / self._workers,
+            )
+        self._queued = others + places
+        ticket.places = places
 
     async def submit(
         self, ticket: Ticket, items: Sequence[tuple[Group, Item]], deadline: Deadline
@@ -162,6 +181,7 @@ class Batcher(Generic[Group, Item, Result]):
             group, batch = self._waiting.take(self._max_kinds, self._batch_size)
             for entry in batch:
                 entry.ticket.places -= 1
+            self._queued -= len(batch)
             self._free -= 1
             task = asyncio.create_task(self._execute(group, batch))
             self._batches.add(task)

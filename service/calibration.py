@@ -7,6 +7,7 @@ slows both, and their ratio was measured side by side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,18 +33,25 @@ def batch_sizes(largest: int) -> list[int]:
     return sorted({*(2**i for i in range(largest.bit_length())), largest})
 
 
-def measure(batch_size: int, repeats: int, seconds: Callable[[bool], float]) -> Point:
-    """Times both forwards of a batch of that size; `seconds` runs one, reduced or not, and returns what it took."""
-    reduced, full = alternate(repeats, seconds)
+def measure(batch_size: int, repeats: int, seconds: Callable[[bool], float], longest: float = math.inf) -> Point:
+    """Times both forwards of a batch of that size, as `alternate` does."""
+    reduced, full = alternate(repeats, seconds, longest)
     return Point(batch_size, median(reduced), median(full))
 
 
-def alternate(repeats: int, seconds: Callable[[bool], float]) -> tuple[list[float], list[float]]:
-    """Seconds of True and of False, each first in turn, so that a drift of the machine's speed meets both."""
+def alternate(
+    repeats: int, seconds: Callable[[bool], float], longest: float = math.inf
+) -> tuple[list[float], list[float]]:
+    """Seconds of True and of False, each first in turn, so that a drift of the machine's speed meets both.
+
+    seconds: runs one and returns what it took; longest: once they have taken that long together, none is repeated.
+    """
     times: dict[bool, list[float]] = {True: [], False: []}
     for i in range(repeats):
         for which in (True, False) if i % 2 == 0 else (False, True):
             times[which].append(seconds(which))
+        if sum(times[True]) + sum(times[False]) >= longest:
+            break
     return times[True], times[False]
 
 

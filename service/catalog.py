@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fpet.errors import FpetError, TaskError
-from fpet.files import read_bytes, write_atomically
+from fpet.files import read_bytes, remove_abandoned, write_atomically
 from fpet.task import Task
 from service.errors import InvalidTaskError, NotReadyError, StorageError, UnknownTaskError
 from service.loaded import LoadedTask
@@ -59,6 +59,8 @@ class Catalog:
         self._load = load
         self._metrics = metrics
         self._max_bytes = max_bytes
+        for path in remove_abandoned(folder):
+            logger.info("removed %s, left by a process that was killed while it wrote", path.name)
         self._entries = {path.stem: Entry(path.stem, path) for path in self._paths()}
         self._stamps: dict[str, _Stamp | None] = {}
         # Of every name that ever served: a task that comes back is not taken for the one before.

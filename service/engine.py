@@ -25,6 +25,9 @@ from service.folded import Instance
 from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
 
+# Seconds for one batch size of a family: large batches take turns less often, and vary less.
+_LONGEST_TIMING = 1.0
+
 
 @dataclass(frozen=True)
 class Group:
@@ -137,7 +140,7 @@ class Engine:
         if repeats:
             # Others read the list while this runs; it only ever grows at its end.
             points = folded.points if folded else self._calibrations.setdefault(task.family.name, [])
-            points.append(measure(batch_size, repeats, seconds))
+            points.append(measure(batch_size, repeats, seconds, _LONGEST_TIMING))
 
     def calibration(self, task: LoadedTask, folded: Instance | None = None) -> tuple[Point, ...]:
         """The timings that the task's baseline rests on: its family's, as long as a folded task has none yet."""

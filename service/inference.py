@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from service.batcher import Batcher, Done, Ticket
 from service.deadline import Deadline
 from service.decode import Decoder
 from service.engine import Group, Output, Work
+from service.errors import OverloadedError
 from service.loaded import LoadedTask
 from service.metrics import Metrics
 from service.statistics import Statistics
@@ -55,17 +56,33 @@ class Inferences:
         self._metrics = metrics
         self._statistics = statistics
 
-    async def images(
-        self, tasks: Sequence[LoadedTask], images: Sequence[bytes], *, reduced: bool, deadline: Deadline
-    ) -> list[Inference]:
-        """Encoded images to outputs, by each of the tasks.
+    @contextmanager
+    def admitted(self, tasks: Sequence[LoadedTask]) -> Iterator[Ticket]:
+        """Reserves a place in the queue for an image for each of the tasks, before any has been read.
 
         Raises:
-            OverloadedError: before anything is decoded.
+            OverloadedError: if there are too few; it counts as a request to each of the tasks.
+        """
+        with ExitStack() as places:
+            try:
+                ticket = places.enter_context(self._batcher.admit(len(tasks)))
+            except OverloadedError:
+                with self._counted(tasks):
+                    raise
+            yield ticket
+
+    async def images(
+        self, ticket: Ticket, tasks: Sequence[LoadedTask], images: Sequence[bytes], *, reduced: bool, deadline: Deadline
+    ) -> list[Inference]:
+        """Encoded images to outputs, by each of the tasks for which the ticket was given.
+
+        Raises:
+            OverloadedError: before anything is decoded, if there are no places for all of the images.
             BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError, BatchError
         """
         loop = asyncio.get_running_loop()
-        with self._admitted(tasks, len(images)) as ticket:
+        with self._counted(tasks):
+            self._batcher.top_up(ticket, len(tasks) * len(images))
             admitted = loop.time()
             async with deadline.limit():
                 pixels = await self._decoder.decode(images, [task.header.preprocessing for task in tasks])
@@ -74,25 +91,22 @@ class Inferences:
             own = zip(tasks, zip(*pixels, strict=True), strict=True)
             return await self._forward(ticket, list(own), reduced=reduced, decode=decoded, deadline=deadline)
 
-    async def pixels(self, task: LoadedTask, pixels: Tensor, *, reduced: bool, deadline: Deadline) -> Inference:
+    async def pixels(
+        self, ticket: Ticket, task: LoadedTask, pixels: Tensor, *, reduced: bool, deadline: Deadline
+    ) -> Inference:
         """[N, 3, H, W] of the size that the task asks for to its outputs: uint8, or float32 normalised as it asks.
 
         Raises:
             OverloadedError, DeadlineExceededError, BatchError
         """
-        with self._admitted([task], len(pixels)) as ticket:
+        with self._counted([task]):
+            self._batcher.top_up(ticket, len(pixels))
             own = [(task, list(pixels))]
             (inference,) = await self._forward(ticket, own, reduced=reduced, decode=0.0, deadline=deadline)
             return inference
 
-    @contextmanager
-    def _admitted(self, tasks: Sequence[LoadedTask], images: int) -> Iterator[Ticket]:
-        """Places in the queue for what runs inside, which is counted as a request to each of the tasks."""
-        with (
-            self._statistics.counted([task.header.name for task in tasks]),
-            self._batcher.admit(len(tasks) * images) as ticket,
-        ):
-            yield ticket
+    def _counted(self, tasks: Sequence[LoadedTask]) -> AbstractContextManager[None]:
+        return self._statistics.counted([task.header.name for task in tasks])
 
     async def _forward(
         self,

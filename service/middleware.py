@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.exchange import Exchange
 from service.failures import Failure
-from service.limits import check_head
+from service.lingering import CLOSE, Lingering
 from service.metrics import Metrics
 from service.request_id import HEADER, identified
 
@@ -17,21 +17,27 @@ from service.request_id import HEADER, identified
 class Observed:
     """ASGI middleware; counts the requests that ask something of a task.
 
-    draining: whether the service is about to stop. Its answers then close their connections: a client that goes on
-    sending on one would otherwise meet its end with a request on the way. observers: called with every exchange at its
-    end, within its request.
+    checks: called with the scope of every request, which is refused with what they raise. draining: whether the service
+    is about to stop. Its answers then close their connections: a client that goes on sending on one would otherwise
+    meet its end with a request on the way. patience: seconds in which the rest of a body may come that was answered
+    before, if its connection is to be closed. observers: called with every exchange at its end, within its request.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         metrics: Metrics,
+        *,
+        checks: Sequence[Callable[[Scope], None]],
         draining: Callable[[], bool],
+        patience: float,
         observers: Sequence[Callable[[Exchange], None]],
     ) -> None:
         self._app = app
         self._metrics = metrics
+        self._checks = checks
         self._draining = draining
+        self._patience = patience
         self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,10 +55,11 @@ class Observed:
                 self._observe(exchange)
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        lingering = Lingering(scope, receive, send, self._patience)
         answering = False
 
         async def arriving() -> Message:
-            message = await receive()
+            message = await lingering.receive()
             exchange.received += len(message.get("body", b""))
             return message
 
@@ -63,13 +70,14 @@ class Observed:
                 exchange.status = message["status"]
                 headers = [(HEADER.encode(), exchange.id.encode())]
                 if self._draining():
-                    headers.append((b"connection", b"close"))
+                    headers.append(CLOSE)
                 message["headers"] = [*message["headers"], *headers]
             exchange.sent += len(message.get("body", b""))
-            await send(message)
+            await lingering.send(message)
 
         try:
-            check_head(scope)
+            for check in self._checks:
+                check(scope)
             await self._app(scope, arriving, leaving)
         except Exception as error:
             failure = failed(error, exchange, self._metrics)

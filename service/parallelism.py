@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from statistics import median
 from typing import NamedTuple
 
@@ -21,6 +24,9 @@ _SECONDS = 1.5
 _GAIN = 0.05
 # More than this in one forward gain little, and timing them would take long.
 _MOST_THREADS = 8
+# Of threads that compute, beyond that of the process: a third of the weight of the thread that answers, which under
+# load would otherwise wait in turn with all of them, and with it whoever is refused.
+NICENESS = 5
 
 
 class Parallelism(NamedTuple):
@@ -86,11 +92,20 @@ def choose(ways: Sequence[Parallelism], forward: Callable[[], object]) -> tuple[
 
 
 def torch_threads(name: str, count: int, threads: int) -> ThreadPoolExecutor:
-    """A pool of threads in each of which torch computes in so many threads."""
+    """A pool of threads in each of which torch computes in so many threads; they yield to those that do not compute."""
 
     def initialise() -> None:
+        _be_nice()
         # The first call makes torch set up this thread from a global, which would otherwise override the second later.
         torch.get_num_threads()
         torch.set_num_threads(threads)
 
     return ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initialise)
+
+
+def _be_nice() -> None:
+    """Lowers the priority of the calling thread, and so of those that it starts; only Linux has one for each thread."""
+    if sys.platform == "linux":
+        own = os.getpriority(os.PRIO_PROCESS, os.getpid())  # of the main thread: the caller may have inherited a lower
+        with suppress(PermissionError):  # a sandbox may forbid it
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), own + NICENESS)

@@ -12,7 +12,8 @@ def impatient(seconds: float) -> type[H11Protocol]:
     """Uvicorn's protocol, which closes a connection whose client does not send a whole head within so many seconds.
 
     They count from the connection, and for further requests from the first byte: bodies have a deadline of their own,
-    and so have connections that are idle between requests.
+    and so have connections that are idle between requests. The rest of a body that was answered before it had come, and
+    is dropped, has as many seconds from the answer.
     """
 
     class Impatient(H11Protocol):
@@ -24,9 +25,14 @@ def impatient(seconds: float) -> type[H11Protocol]:
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            if self.conn.their_state is not h11.IDLE:
+            if self.conn.their_state is not h11.IDLE and not self._dropping():
                 self._stop()
             elif self._patience is None:
+                self._wait()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self._dropping():
                 self._wait()
 
         def send_400_response(self, msg: str) -> None:
@@ -42,6 +48,9 @@ def impatient(seconds: float) -> type[H11Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop()
             super().connection_lost(exc)
+
+        def _dropping(self) -> bool:
+            return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
 
         def _wait(self) -> None:
             self._patience = self.loop.call_later(seconds, self.transport.close)

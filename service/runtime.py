@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
@@ -110,14 +110,13 @@ class Runtime:
         """An encoded image to its pixels, uint8 [3, H, W], and which token holds each patch, int64 [rows, columns].
 
         Raises:
-            OverloadedError, BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError
+            BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError
             UnsupportedError: if the task's reduction forms no groups.
         """
         loop = asyncio.get_running_loop()
-        with self.batcher.admit(1):
-            async with deadline.limit():
-                ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing])
-                return pixels, await loop.run_in_executor(self._calibrator, self.engine.groups, Work(task, pixels))
+        async with deadline.limit():
+            ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing])
+            return pixels, await loop.run_in_executor(self._calibrator, self.engine.groups, Work(task, pixels))
 
     async def warm_up(self) -> None:
         """Loads the tasks that are to be there from the start and times the forwards; then the service is ready."""
@@ -126,7 +125,9 @@ class Runtime:
             for entry in self.catalog.entries():
                 if ALL in self.settings.preload or entry.name in self.settings.preload:
                     await loop.run_in_executor(self._loader, self.catalog.load, entry.name)
-            await loop.run_in_executor(self._calibrator, self._calibrate)
+            # In the threads that will serve: what they set up at first is done, and several families are timed at once.
+            timed = [loop.run_in_executor(self._forward_pool, self._calibrate, task) for task in self._families()]
+            await asyncio.gather(*timed)
         except Exception:
             logger.exception("the service cannot start")
             self.status = "failed"
@@ -149,7 +150,8 @@ class Runtime:
                 self.folding.retain()
 
         result = await asyncio.get_running_loop().run_in_executor(self._loader, apply)
-        self._calibrator.submit(self._calibrate)
+        for task in self._families():
+            self._calibrator.submit(self._calibrate, task)
         return result
 
     async def fold(self, change: Callable[[], None]) -> None:
@@ -161,12 +163,14 @@ class Runtime:
         await self.warm.wait()
         await follow(self.catalog.folder, lambda: self.administer(self.catalog.scan))
 
-    def _calibrate(self) -> None:
-        tasks = self.catalog.serving()
+    def _families(self) -> Collection[LoadedTask]:
+        """One task of each family in service."""
+        return {task.family.name: task for task in self.catalog.serving()}.values()
+
+    def _calibrate(self, task: LoadedTask) -> None:
         for size in batch_sizes(self.settings.max_batch):
-            for task in tasks:
-                if self.status != "draining":
-                    self.engine.calibrate(task, size, self.settings.calibration_repeats)
+            if self.status != "draining":
+                self.engine.calibrate(task, size, self.settings.calibration_repeats)
 
     async def close(self) -> None:
         """Answers what was admitted and ends the threads."""

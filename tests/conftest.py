@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from serving import Files, Serving, serving, small_settings, write_files
+from asking import url
+from serving import KEY, Files, Serving, copy_files, serving, small_settings, write_files
 from small import small_backbone, small_digits
 
 from fpet.backbone import Backbone
+from fpet.client import Client
 from fpet.data import Dataset
 
 
@@ -50,4 +53,24 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def service(small_files: Files) -> Iterator[Serving]:
     """The service on them, over HTTP, for all tests that leave it as it is."""
     with serving(small_settings(small_files)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Serving) -> Iterator[Client]:
+    """A client of that service."""
+    with Client(url(service)) as client:
+        yield client
+
+
+@pytest.fixture
+def files(small_files: Files, tmp_path: Path) -> Files:
+    """The small backbone, and the small tasks in a folder of their own."""
+    return copy_files(small_files, tmp_path / "tasks")
+
+
+@pytest.fixture
+def changeable(files: Files) -> Iterator[Serving]:
+    """The service on them, whose tasks change by HTTP alone."""
+    with serving(small_settings(files, admin_key=KEY, watch=False, max_task_bytes=100_000)) as running:
         yield running

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+REFUSED = {"error": "the queue has 256 places", "error_type": "overloaded"}
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import shutil
 import socket
 import threading
 import time
@@ -28,6 +29,8 @@ from service.settings import Settings
 Result = TypeVar("Result")
 
 REPADAPTER = Method("repadapter", {"dim": 4})
+KEY = "correct horse battery"
+ADMIN = {"authorization": f"Bearer {KEY}"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,12 @@ def write_files(folder: Path) -> Files:
     for header in (digits, plain):
         write_task(files.tasks / f"{header.name}.safetensors", header, backbone)
     return files
+
+
+def copy_files(files: Files, folder: Path) -> Files:
+    """The same, with the tasks in a new folder, where they may change."""
+    shutil.copytree(files.tasks, folder)
+    return Files(files.backbone, folder)
 
 
 def write_task(path: Path, header: TaskHeader, backbone: Backbone, seed: int = 0) -> None:

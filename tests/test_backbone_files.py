@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import original
 import pytest
-import safetensors.torch
 import timm
 import torch
 from timm.models import load_checkpoint
@@ -236,23 +235,3 @@ def test_a_damaged_npz_is_refused(npz: Path, damage: Callable[[bytes], bytes]) -
     npz.write_bytes(damage(npz.read_bytes()))
     with pytest.raises(BackboneError, match=r"damaged|cannot be read"):
         load_backbone(npz, VIT, SMALL)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        '{"format": 1}',
-        '{"format": 2, "architecture": "vit_tiny_patch16_224", "arguments": {}}',
-        '{"architecture": "vit_tiny_patch16_224", "arguments": [3]}',
-        '{"architecture": 3, "arguments": {}}',
-        '{"architecture": "hf-hub:timm/vit_tiny_patch16_224", "arguments": {}}',
-        '{"architecture": "vit_tiny_patch16_224", "arguments": {}, "more": 1}',
-        "[]",
-        "not JSON",
-    ],
-)
-def test_a_header_that_describes_no_backbone_is_refused(tmp_path: Path, backbone: Backbone, header: str) -> None:
-    path = tmp_path / "backbone.safetensors"
-    safetensors.torch.save_file(dict(backbone.vit.state_dict()), path, {"fpet": header})
-    with pytest.raises(BackboneError, match=r"header|timm has no model"):
-        load_backbone(path)

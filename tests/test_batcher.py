@@ -149,6 +149,19 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back(model: Model, poo
     assert await ask(subject, "a", 1) == [("a", 1)]
 
 
+async def test_a_ticket_grows_as_far_as_there_are_places(model: Model, pool: ThreadPoolExecutor) -> None:
+    subject = batcher(model, pool)
+    with subject.admit(5), subject.admit(1) as ticket:
+        subject.top_up(ticket, 3)
+        assert subject.full
+        with pytest.raises(OverloadedError, match="8 places, 5 are taken and 4 are needed"):
+            subject.top_up(ticket, 4)
+        assert subject.queued == 8  # what it had, it keeps
+        await subject.submit(ticket, [("a", item) for item in range(3)], Deadline.after(20))
+        assert subject.queued == 5
+    assert (subject.queued, subject.full) == (0, False)
+
+
 async def test_a_place_is_free_again_once_its_item_runs(model: Model, pool: ThreadPoolExecutor) -> None:
     subject = batcher(model, pool, max_queue=1)
     model.gate.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.calibration import Point, batch_sizes, measure, ratio_at
+from service.calibration import Point, alternate, batch_sizes, measure, ratio_at
 
 POINTS = [Point(1, 2.0, 1.0), Point(4, 1.0, 2.0), Point(8, 1.0, 1.0)]
 
@@ -33,3 +33,11 @@ def test_forwards_take_turns_and_the_median_counts() -> None:
     assert order == [True, False, False, True, True, False]
     assert point == Point(4, reduced_seconds=2.0, full_seconds=4.0)
     assert point.ratio == 2.0
+
+
+def test_slow_forwards_are_timed_less_often() -> None:
+    point = measure(4, 9, lambda reduced: 1.0 if reduced else 3.0, longest=7.0)
+    assert point == Point(4, reduced_seconds=1.0, full_seconds=3.0)
+    times = alternate(9, lambda reduced: 1.0 if reduced else 3.0, longest=7.0)
+    assert times == ([1.0, 1.0], [3.0, 3.0])
+    assert alternate(9, lambda _: 5.0, longest=0.1) == ([5.0], [5.0])  # but once at least

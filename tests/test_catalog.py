@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,15 @@ def test_whatever_a_file_does_to_its_reader_the_others_load(tmp_path: Path, capl
     states = {entry.name: catalog.load(entry.name).state for entry in catalog.entries()}
     assert states == {"digits": "loaded", "nested": "failed"}
     assert "the task nested failed to load" in caplog.text
+
+
+def test_what_a_killed_upload_left_is_removed(tmp_path: Path) -> None:
+    left, of_others = tmp_path / ".digits.safetensors.a1b2c3d4.fpet-unfinished", tmp_path / ".digits.safetensors.aB3dE6"
+    for path in (left, of_others):
+        path.touch()
+        os.utime(path, (0, 0))
+    assert catalog_of(tmp_path, Metrics([], [])).entries() == []
+    assert list(tmp_path.iterdir()) == [of_others]
 
 
 def test_the_folder_must_exist(tmp_path: Path) -> None:

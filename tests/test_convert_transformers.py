@@ -52,6 +52,7 @@ def test_the_epsilon_of_the_norms_comes_along(epsilon: float, tmp_path: Path) ->
         ({"hidden_size": "wide"}, "hidden_size = 'wide'"),
         ({"num_hidden_layers": 3}, "lack 'blocks.2."),
         ({"num_hidden_layers": 1}, "which the model does not"),
+        ({"num_hidden_layers": 10**12}, "depth = 1000000000000: it should be a whole number"),
         ({"num_attention_heads": 5}, "timm cannot make"),
         ({"layer_norm_eps": 0}, "norm_eps = 0.0: it should be a number above 0 and below 1"),
     ],

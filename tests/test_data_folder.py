@@ -13,7 +13,6 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone
 from fpet.backbone import save_backbone
 from fpet.cli import main
 from fpet.data import Dataset, Reading, load_dataset
-from fpet.data.pictures import ImageFiles, Picture, check_pictures
 from fpet.errors import DataError
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
@@ -151,30 +150,6 @@ def test_a_split_is_made_of_what_is_left(unsplit: Path) -> None:
     truncate(unsplit / "train" / "07.png")
     with pytest.raises(DataError, match="train has 2 pictures: one each for"):
         load(unsplit, skip_broken=True)
-
-
-def decodes(path: Path) -> bool:
-    """Whether the whole picture can be read, at its full size."""
-    try:
-        ImageFiles((path,))[0]
-    except DataError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"quality": 20}])
-def test_the_quick_look_finds_exactly_the_jpegs_that_do_not_decode(options: dict[str, int], tmp_path: Path) -> None:
-    path = tmp_path / "photo.jpg"
-    pixels = torch.randint(256, (60, 80, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    Image.fromarray(pixels.numpy()).save(path, **options)  # type: ignore[arg-type]
-    whole = path.read_bytes()
-    seen = []
-    for missing in (0, 1, 2, 3, 10, 30, 300, len(whole) // 2, len(whole) - 2):
-        path.write_bytes(whole[: len(whole) - missing])
-        checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
-        assert (path in checked.digests) == decodes(path) == (not checked.broken), missing
-        seen.append(decodes(path))
-    assert (seen[0], seen[-3:]) == (True, [False] * 3)
 
 
 @pytest.mark.parametrize(

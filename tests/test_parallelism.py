@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 from serving import Files, serving, small_settings
 
-from service.parallelism import Parallelism, best, candidates, choose, measure, torch_threads
+from service.parallelism import NICENESS, Parallelism, best, candidates, choose, measure, torch_threads
 
 ONE, TWO = Parallelism(2, 1), Parallelism(1, 2)
 
@@ -80,6 +83,23 @@ def test_threads_of_a_pool_compute_in_as_many_as_told() -> None:
     with torch_threads("a", 1, 1) as one, torch_threads("b", 1, 3) as three:
         assert one.submit(torch.get_num_threads).result() == 1
         assert three.submit(torch.get_num_threads).result() == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
+def test_all_that_compute_yield_to_the_thread_that_answers() -> None:
+    """Those that torch starts for them too, and those that they start themselves."""
+
+    def threads() -> set[int]:
+        return {int(thread.name) for thread in Path("/proc/self/task").iterdir()}
+
+    own, before = os.getpriority(os.PRIO_PROCESS, os.getpid()), threads()
+    with torch_threads("outer", 1, 2) as outer, torch_threads("inner", 1, 1) as inner:
+        assert outer.submit(lambda: torch.ones(2**20).sum()).result() == 2**20
+        outer.submit(lambda: inner.submit(int)).result().result()
+        started = threads() - before
+        assert len(started) == 3
+        assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in started} == {own + NICENESS}
+    assert os.getpriority(os.PRIO_PROCESS, os.getpid()) == own
 
 
 def test_the_service_tells_what_it_runs_with(small_files: Files) -> None:

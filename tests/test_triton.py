@@ -1,31 +1,21 @@
-"""The stock `tritonclient` against the real service: all that it can ask over HTTP, and the same answers as ours."""
+"""The stock `tritonclient` against the real service: what models are, and the same answers as ours."""
 
 from __future__ import annotations
 
 import base64
 import io
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pictures
 import pytest
-import torch
 from PIL import Image
-from serving import Files, Serving, serving, small_settings
+from serving import Serving
+from triton_inputs import IMAGES, connected, encoded, fp32, tensor, uint8
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
-from fpet.images import to_rgb
-from fpet.preprocess import Preprocessing
-
-IMAGES = [pictures.png(seed) for seed in range(3)]
-SIZE = (16, 16)
-KEY = "correct horse battery"
-ADMIN = {"Authorization": f"Bearer {KEY}"}
 EVERYTHING = ["probabilities", "logits", "embedding", "labels"]
 
 
@@ -33,37 +23,6 @@ EVERYTHING = ["probabilities", "logits", "embedding", "labels"]
 def triton(service: Serving) -> Iterator[InferenceServerClient]:
     with connected(service) as client:
         yield client
-
-
-def connected(service: Serving) -> InferenceServerClient:
-    host, port = service.address
-    return InferenceServerClient(f"{host}:{port}", concurrency=4)
-
-
-def pixels() -> np.ndarray[Any, Any]:
-    """The images as the task sees them, uint8 [N, 3, H, W]."""
-    images = [to_rgb(Image.open(io.BytesIO(data))) for data in IMAGES]
-    return torch.stack([Preprocessing(SIZE).resize(image) for image in images]).numpy()
-
-
-def tensor(name: str, datatype: str, values: np.ndarray[Any, Any], binary: bool) -> InferInput:
-    made = InferInput(name, list(values.shape), datatype)
-    made.set_data_from_numpy(values, binary_data=binary)
-    return made
-
-
-def encoded(binary: bool) -> InferInput:
-    texts = IMAGES if binary else [base64.b64encode(data) for data in IMAGES]
-    return tensor("image", "BYTES", np.array(texts, dtype=np.object_), binary)
-
-
-def uint8(binary: bool) -> InferInput:
-    return tensor("pixels", "UINT8", pixels(), binary)
-
-
-def fp32(binary: bool) -> InferInput:
-    normalized = Preprocessing(SIZE).normalize(torch.from_numpy(pixels()), torch.float32)
-    return tensor("input", "FP32", normalized.numpy(), binary)
 
 
 def native(service: Serving, tokens: str = "reduced") -> dict[str, Any]:
@@ -203,61 +162,6 @@ def test_errors_reach_the_client_as_their_sentence(triton: InferenceServerClient
     shared.set_shared_memory("region", 2304)
     with pytest.raises(InferenceServerException, match="shared_memory_region"):
         triton.infer("digits", [shared])
-
-
-def test_statistics_are_those_of_what_was_asked(small_files: Files) -> None:
-    with serving(small_settings(small_files)) as fresh, connected(fresh) as client:
-        (unused,) = client.get_inference_statistics("plain")["model_stats"]
-        assert (unused["inference_count"], unused["last_inference"]) == (0, 0)
-        for _ in range(2):
-            client.infer("digits", [encoded(True)])
-        with pytest.raises(InferenceServerException):
-            client.infer("digits", [tensor("image", "BYTES", np.array([b"bad"], dtype=np.object_), True)])
-        assert fresh.classify(IMAGES[0]).status_code == 200  # our own interface counts too
-        (stats,) = client.get_inference_statistics("digits", "1")["model_stats"]
-        assert (stats["name"], stats["version"], stats["inference_count"]) == ("digits", "1", 2 * len(IMAGES) + 1)
-        assert stats["execution_count"] == fresh.metric("batch_size_count") >= 3
-        inferences = stats["inference_stats"]
-        assert (inferences["success"]["count"], inferences["fail"]["count"]) == (3, 1)
-        stages = [inferences[stage] for stage in ("compute_input", "queue", "compute_infer")]
-        assert all(stage["count"] == 3 and stage["ns"] > 0 for stage in stages)
-        assert sum(stage["ns"] for stage in stages) <= inferences["success"]["ns"] < 60e9
-        seconds = fresh.metric("stage_seconds_total", stage="inference", task="digits")
-        assert inferences["compute_infer"]["ns"] == round(1e9 * seconds)
-        assert stats["last_inference"] > 1.7e12
-        everything = client.get_inference_statistics()["model_stats"]
-        assert [one["name"] for one in everything] == ["digits", "plain"]
-
-
-def test_models_are_loaded_and_unloaded_with_the_key(small_files: Files, tmp_path: Path) -> None:
-    shutil.copytree(small_files.tasks, tmp_path / "tasks")
-    files = Files(small_files.backbone, tmp_path / "tasks")
-    with serving(small_settings(files, admin_key=KEY, watch=False)) as running, connected(running) as client:
-        ready = {"name": "digits", "version": "1", "state": "READY", "reason": ""}
-        assert client.get_model_repository_index()[0] == ready
-        for change in (client.unload_model, client.load_model):
-            with pytest.raises(InferenceServerException) as caught:
-                change("digits")
-            assert caught.value.status() == "401"
-            with pytest.raises(InferenceServerException) as caught:
-                change("digits", headers={"Authorization": f"Bearer {KEY}x"})
-            assert caught.value.status() == "403"
-        assert client.get_model_repository_index()[0] == ready
-        client.unload_model("digits", headers=ADMIN)
-        assert not client.is_model_ready("digits")
-        unloaded = {"name": "digits", "state": "UNAVAILABLE", "reason": "unloaded"}
-        assert client.get_model_repository_index()[0] == unloaded
-        client.load_model("digits", headers=ADMIN)
-        assert client.is_model_ready("digits", "2")
-        assert client.infer("digits", [uint8(True)]).get_response()["model_version"] == "2"
-        (files.tasks / "digits.safetensors").write_bytes(b"no task")
-        with pytest.raises(InferenceServerException, match=r"digits.safetensors: not a complete safetensors file"):
-            client.load_model("digits", headers=ADMIN)
-        assert client.infer("digits", [uint8(True)]).get_response()["model_version"] == "2"
-        with pytest.raises(InferenceServerException, match=r"parameters.config: Extra inputs are not permitted"):
-            client.load_model("digits", headers=ADMIN, config="{}")
-        with pytest.raises(InferenceServerException, match="there is no task 'nothing'"):
-            client.load_model("nothing", headers=ADMIN)
 
 
 def test_a_client_that_goes_by_metadata_and_configuration(triton: InferenceServerClient) -> None:

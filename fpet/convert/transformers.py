@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fpet.backbone import NORM_EPS, Backbone, create_backbone
+from fpet.backbone_limits import check_depth
 from fpet.convert.fields import Fields
 from fpet.convert.names import TIMM, places
 from fpet.errors import BackboneError, UnsupportedError
@@ -48,8 +49,9 @@ def read_transformers(folder: Path) -> Backbone:
     _, stored = read_safetensors(folder / WEIGHTS, BackboneError)
     prefix = f"{config.get('model_type', str)}."
     state = {name.removeprefix(prefix): value for name, value in stored.items()}
-    renamed = _renamed(state, config.get("num_hidden_layers", int), prefix)
     try:
+        check_depth(arguments)  # before there is a name for each of so many blocks
+        renamed = _renamed(state, config.get("num_hidden_layers", int), prefix)
         return create_backbone(architecture, arguments, renamed, _normalization(folder / _IMAGES))
     except BackboneError as error:
         raise BackboneError(f"{folder}: {error}") from error

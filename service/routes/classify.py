@@ -16,7 +16,7 @@ from service.errors import InvalidRequestError, TooLargeError
 from service.inference import Inference
 from service.inputs import BYTES, JSON, MULTIPART
 from service.loaded import LoadedTask
-from service.routes.common import DeadlineDep, RuntimeDep, errors, name_tasks, note
+from service.routes.common import DeadlineDep, RuntimeDep, errors, name_tasks, note, split_names
 from service.runtime import Runtime
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 
@@ -67,7 +67,7 @@ class ManyOptions(Options):
     @field_validator("tasks")
     @classmethod
     def _split(cls, values: list[str]) -> list[str]:
-        names = [name for value in values for name in value.split(",")]
+        names = split_names(values)
         if len(set(names)) < len(names):
             raise ValueError("a task is named twice")
         return names
@@ -102,20 +102,25 @@ async def _classify(
     runtime.require_ready()
     tasks = [runtime.catalog.loaded(name) for name in names]
     top_k = [_top_k(options, task) for task in tasks]
-    images = await runtime.reader.read(request, deadline)
-    if len(images) * len(tasks) > runtime.settings.max_images:
-        raise TooLargeError(
-            f"{len(images)} images for {len(tasks)} tasks; the limit for their product is {runtime.settings.max_images}"
+    _require_few(1, tasks, runtime.settings.max_images)
+    with runtime.inferences.admitted(tasks) as ticket:
+        images = await runtime.reader.read(request, deadline)
+        _require_few(len(images), tasks, runtime.settings.max_images)
+        reduced = options.tokens == "reduced"
+        inferences = await unless_gone(
+            request, runtime.inferences.images(ticket, tasks, images, reduced=reduced, deadline=deadline)
         )
-    inferences = await unless_gone(
-        request, runtime.inferences.images(tasks, images, reduced=options.tokens == "reduced", deadline=deadline)
-    )
     for task, inference in zip(tasks, inferences, strict=True):
         note(request, task, inference)
     return [
         _answer(task, inference, k, options.outputs, loop.time() - arrived)
         for task, inference, k in zip(tasks, inferences, top_k, strict=True)
     ]
+
+
+def _require_few(images: int, tasks: Sequence[LoadedTask], limit: int) -> None:
+    if images * len(tasks) > limit:
+        raise TooLargeError(f"{images} images for {len(tasks)} tasks; the limit for their product is {limit}")
 
 
 def _answer(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request
+from fastapi.requests import HTTPConnection
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.auth import check_client
@@ -18,14 +19,19 @@ from service.runtime import Runtime
 from service.schemas import Error
 
 
-async def _runtime(request: Request) -> Runtime:  # a plain function would run in a thread
+def _runtime_of(request: HTTPConnection) -> Runtime:
     runtime: Runtime = request.app.state.runtime
     return runtime
 
 
+async def _runtime(request: Request) -> Runtime:  # a plain function would run in a thread
+    return _runtime_of(request)
+
+
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 
-_bearer = HTTPBearer(auto_error=False, description="an API key, or the admin key")
+_KEY = "an API key, or the admin key"
+_bearer = HTTPBearer(auto_error=False, description=_KEY)
 
 
 async def _authorization(
@@ -38,24 +44,38 @@ async def _authorization(
 AuthorizationDep = Annotated[str | None, Depends(_authorization)]
 
 
-async def client(runtime: RuntimeDep, authorization: AuthorizationDep) -> None:
+# What every inference depends on depends on nothing else: solving that would cost as much again.
+
+
+class _Client(HTTPBearer):
     """Lets nobody through without an API key, if the service has any."""
-    check_client(runtime.settings.api_keys, runtime.settings.admin_key, authorization)
+
+    async def __call__(self, request: HTTPConnection) -> None:
+        settings = _runtime_of(request).settings
+        check_client(settings.api_keys, settings.admin_key, request.headers.get("authorization"))
+
+
+client = _Client(scheme_name=_bearer.scheme_name, description=_KEY)
 
 
 async def _deadline(
-    runtime: RuntimeDep,
+    request: Request,
     x_deadline_ms: Annotated[
         float | None,
         Header(gt=0, allow_inf_nan=False, description="milliseconds after which the client waits no longer"),
     ] = None,
 ) -> Deadline:
-    longest = runtime.settings.deadline
+    longest = _runtime_of(request).settings.deadline
     return Deadline.after(longest if x_deadline_ms is None else min(longest, x_deadline_ms / 1000))
 
 
 # The client's deadline, or the service's if that is sooner, counted from the arrival of the request.
 DeadlineDep = Annotated[Deadline, Depends(_deadline)]
+
+
+def split_names(values: Sequence[str]) -> list[str]:
+    """The names in parameters of a query, each of which may have several, separated by commas."""
+    return [name for value in values for name in value.split(",")]
 
 
 def name_tasks(request: Request, tasks: Sequence[str]) -> None:

@@ -43,13 +43,14 @@ async def explain(
     """Shows which patches of one image the task's token reduction merged."""
     runtime.require_ready()
     loaded = runtime.catalog.loaded(task)
-    images = await runtime.reader.read(request, deadline)
-    if len(images) > 1:
-        raise InvalidRequestError(f"{len(images)} images; one is explained at a time")
-    try:
-        pixels, groups = await unless_gone(request, runtime.explain(loaded, images[0], deadline=deadline))
-    except UnsupportedError as error:
-        raise InvalidRequestError(f"the task {task}: {error}") from error
+    with runtime.batcher.admit(1):
+        images = await runtime.reader.read(request, deadline)
+        if len(images) > 1:
+            raise InvalidRequestError(f"{len(images)} images; one is explained at a time")
+        try:
+            pixels, groups = await unless_gone(request, runtime.explain(loaded, images[0], deadline=deadline))
+        except UnsupportedError as error:
+            raise InvalidRequestError(f"the task {task}: {error}") from error
     headers = {"x-task-digest": loaded.digest}
     if format == "png":
         return Response(_png(merged(pixels, groups)), media_type=_PNG, headers=headers)

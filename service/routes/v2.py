@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from service.batcher import Ticket
 from service.deadline import Deadline
 from service.disconnect import unless_gone
 from service.errors import UnknownTaskError
@@ -167,11 +168,12 @@ async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline:
     loop = asyncio.get_running_loop()
     arrived = loop.time()
     runtime.require_ready()
-    body = await runtime.reader.read_whole(request, deadline)
-    question = await loop.run_in_executor(runtime.reader.pool, _read, body, request, task, runtime)
-    if question.timeout is not None and arrived + question.timeout < deadline.at:
-        deadline = Deadline(arrived + question.timeout, question.timeout)
-    inference = await unless_gone(request, _run(task, question, runtime, deadline))
+    with runtime.inferences.admitted([task]) as ticket:
+        body = await runtime.reader.read_whole(request, deadline)
+        question = await loop.run_in_executor(runtime.reader.pool, _read, body, request, task, runtime)
+        if question.timeout is not None and arrived + question.timeout < deadline.at:
+            deadline = Deadline(arrived + question.timeout, question.timeout)
+        inference = await unless_gone(request, _run(ticket, task, question, runtime, deadline))
     note(request, task, inference)
     answered = answer(task, question, inference.outputs)
     tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
@@ -187,10 +189,10 @@ def _read(body: bytes, request: Request, task: LoadedTask, runtime: Runtime) -> 
     return read_request(inflated, request.headers.get(HEADER_LENGTH), limits)
 
 
-async def _run(task: LoadedTask, question: Question, runtime: Runtime, deadline: Deadline) -> Inference:
+async def _run(ticket: Ticket, task: LoadedTask, question: Question, runtime: Runtime, deadline: Deadline) -> Inference:
     if isinstance(question.images, list):
         (inference,) = await runtime.inferences.images(
-            [task], question.images, reduced=question.reduced, deadline=deadline
+            ticket, [task], question.images, reduced=question.reduced, deadline=deadline
         )
         return inference
-    return await runtime.inferences.pixels(task, question.images, reduced=question.reduced, deadline=deadline)
+    return await runtime.inferences.pixels(ticket, task, question.images, reduced=question.reduced, deadline=deadline)

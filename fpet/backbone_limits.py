@@ -1,0 +1,53 @@
+"""What a backbone may ask for, checked before it gets the memory: a file of few bytes may describe a model of many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fpet.errors import BackboneError
+
+# Far beyond any published plain Vision Transformer. Weights bound all else, but neither the time that timm takes for
+# blocks without values, nor the image size of a model without position embeddings.
+MOST_BLOCKS = 128
+MOST_PATCHES = 2**16  # of an image
+MOST_PIXELS = 2**24  # of an image
+
+
+def check_depth(arguments: Mapping[str, object]) -> None:
+    """Raises BackboneError unless `depth`, if it is given, is a number of blocks that timm can make in seconds."""
+    depth = arguments.get("depth", 1)
+    if not isinstance(depth, int) or not 1 <= depth <= MOST_BLOCKS:
+        raise BackboneError(f"depth = {depth!r}: it should be a whole number from 1 to {MOST_BLOCKS}")
+
+
+def check_image_size(vit: Any) -> None:
+    """Raises BackboneError if the images of a timm model, or their patches, are more than a forward pass can take."""
+    for what, sides, most in (
+        ("pixels", vit.patch_embed.img_size, MOST_PIXELS),
+        ("patches", vit.patch_embed.grid_size, MOST_PATCHES),
+    ):
+        if math.prod(sides) > most:
+            raise BackboneError(f"an image of {' x '.join(map(str, sides))} {what} has more than {most}")
+
+
+def check_weights(vit: Any, architecture: str, state: Mapping[str, Tensor]) -> None:
+    """Raises BackboneError, naming the first key, unless these are finite weights for all that the model has.
+
+    vit: the timm model, which may be on the meta device.
+    """
+    expected = vit.state_dict()
+    for key in sorted(expected.keys() | state.keys()):
+        if key not in state:
+            raise BackboneError(f"weights for {architecture} lack {key!r}")
+        if key not in expected:
+            raise BackboneError(f"weights for {architecture} have {key!r}, which the model does not")
+        if state[key].shape != expected[key].shape:
+            raise BackboneError(
+                f"{key!r} has shape {list(state[key].shape)}; {architecture} needs {list(expected[key].shape)}"
+            )
+        if not state[key].isfinite().all():
+            raise BackboneError(f"{key!r} has values that are not finite")

@@ -1,0 +1,47 @@
+"""A client that is still sending when it is answered can read its answer, even if its connection then ends."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from starlette.types import Message, Receive, Scope, Send
+
+CLOSE = (b"connection", b"close")
+
+
+class Lingering:
+    """`receive` and `send` of a request, whose answer does not end before its body has come.
+
+    A connection that is closed with bytes unread is reset, and the client loses what it has not read yet (RFC 9112,
+    section 9.6). So if it is to be closed, what still comes is read and dropped, for at most so many seconds, once all
+    of the answer is sent. On connections that are kept, the server does the same.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, seconds: float) -> None:
+        self._receive = receive
+        self._send = send
+        self._seconds = seconds
+        self._unread = True
+        self._closes = scope["http_version"] == "1.0" or any(
+            name == b"connection" and b"close" in value.lower() for name, value in scope["headers"]
+        )
+
+    async def receive(self) -> Message:
+        """The next event of the request."""
+        message = await self._receive()
+        self._unread = message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Sends a part of the answer."""
+        if message["type"] == "http.response.start":
+            self._closes = self._closes or CLOSE in message["headers"]
+        elif self._closes and self._unread and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            message = {"type": "http.response.body"}
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds):
+                    while self._unread:
+                        await self.receive()
+        await self._send(message)

@@ -1,0 +1,90 @@
+"""Tasks change by HTTP or in the folder while the service runs, and nobody is answered wrongly or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from changing import IMAGE, logits_of, put, task_file
+from serving import ADMIN, Files, Serving, serving, small_settings
+
+from fpet.header import Method
+from fpet.task import Task
+
+
+def test_nobody_gets_a_mixture_while_tasks_change(changeable: Serving, tmp_path: Path) -> None:
+    """Two tasks are replaced all the time, a third comes and goes; every answer is of the weights that it names."""
+    names = ("digits", "letters", "guest")
+    versions = {name: [task_file(tmp_path, name, seed) for seed in (1, 2, 3)] for name in names}
+    every = [(name, data) for name, files in versions.items() for data in files]
+    expected = {Task.parse(data, Path(name)).digest: (name, logits_of(data)) for name, data in every}
+    put(changeable, "letters", versions["letters"][0])
+    put(changeable, "digits", versions["digits"][0])
+    stop = threading.Event()
+
+    def change() -> int:
+        changes = 0
+        while not stop.is_set():
+            for name in names:
+                answer = put(changeable, name, versions[name][changes % 3])
+                assert answer.status_code in (200, 201), answer.text
+            changeable.client.post("/v1/tasks/guest/unload", headers=ADMIN)
+            changeable.client.delete("/v1/tasks/guest", headers=ADMIN)
+            changes += 1
+        return changes
+
+    def ask(i: int) -> httpx.Response:
+        return changeable.classify(IMAGE, names[i % 3], outputs="logits")
+
+    with ThreadPoolExecutor(9) as pool:
+        changing = pool.submit(change)
+        answers = list(pool.map(ask, range(600)))
+        stop.set()
+    assert changing.result() > 3
+    for i, answer in enumerate(answers):
+        name = names[i % 3]
+        if name == "guest" and answer.status_code in (404, 503):
+            continue
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["task"] == name
+        assert answer.json()["logits"][0] == pytest.approx(expected[answer.json()["digest"]][1], abs=1e-4)
+        assert expected[answer.json()["digest"]][0] == name
+    assert len({answer.json().get("digest") for answer in answers} - {None}) > 6
+
+
+def test_the_folder_is_followed(files: Files, tmp_path: Path) -> None:
+    def digest(name: str) -> str | None:
+        answer = running.client.get(f"/v1/tasks/{name}").json()
+        return answer.get("digest") if answer.get("state") == "loaded" else None
+
+    with serving(small_settings(files, preload="plain")) as running:
+        assert running.classify(IMAGE, "plain").status_code == 200
+        assert running.classify(IMAGE, "digits").status_code == 503  # not among those to be loaded
+        data = task_file(tmp_path, "letters")
+        (files.tasks / "letters.safetensors").write_bytes(data)
+        running.until(lambda: digest("letters") is not None)
+        assert running.classify(IMAGE, "letters").status_code == 200
+        (files.tasks / "letters.safetensors").write_bytes(data[:1000])
+        running.until(lambda: running.client.get("/v1/tasks/letters").json()["state"] == "failed")
+        assert running.classify(IMAGE, "letters").json()["generation"] == 1
+        shutil.move(tmp_path / "letters-1.bytes", files.tasks / "letters.safetensors")
+        running.until(lambda: digest("letters") is not None)
+        assert running.classify(IMAGE, "letters").json()["generation"] == 2
+        (files.tasks / "letters.safetensors").unlink()
+        running.until(lambda: running.classify(IMAGE, "letters").status_code == 404)
+        assert running.client.get("/v1/tasks/digits").json()["state"] == "available"
+
+
+def test_a_family_that_was_never_timed_is_timed_once_it_serves(changeable: Serving, tmp_path: Path) -> None:
+    data = task_file(tmp_path, "letters", adapter=Method("lora", {"dim": 3}))
+    assert put(changeable, "letters", data).status_code == 201
+
+    def points() -> list[object]:
+        calibration = changeable.client.get("/v1/savings").json()["calibration"]
+        return next(one["points"] for one in calibration if one["task"] == "letters")
+
+    changeable.until(lambda: len(points()) == 3)  # batches of 1, 2 and 4

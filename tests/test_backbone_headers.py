@@ -1,0 +1,96 @@
+"""What the header of a backbone file must say, and that it gets no more time and memory than the weights are worth."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+from small import ARCHITECTURE, ARGUMENTS, small_backbone
+
+from fpet.backbone import create_backbone, load_backbone, refuse_uncovered
+from fpet.errors import BackboneError, UnsupportedError
+
+MORE = 256 * 2**20  # bytes
+SECONDS = 5.0  # of the processor
+HOSTILE: list[tuple[dict[str, object], str]] = [
+    ({"depth": 100_000}, "depth = 100000: it should be a whole number from 1 to 128"),
+    ({"depth": 2**80}, "depth = "),
+    ({"depth": [10**10]}, "depth = "),
+    ({"embed_dim": 2**20, "num_heads": 2**10}, r"'blocks.0.attn.proj.bias' has shape \[24\]; .* needs \[1048576\]"),
+    ({"embed_dim": 2**62}, "timm cannot make"),
+    ({"mlp_ratio": 2.0**20}, "'blocks.0.mlp.fc1.bias' has shape"),
+    ({"mlp_ratio": 1e300}, "timm cannot make"),
+    ({"reg_tokens": 2**40}, "'pos_embed' has shape|lack 'reg_token'"),
+    ({"patch_size": 2**11, "img_size": 2**12}, "'patch_embed.proj.weight' has shape"),
+    ({"img_size": 2**20}, "an image of 1048576 x 1048576 pixels has more than 16777216"),
+    ({"img_size": 2**12}, "an image of 1024 x 1024 patches has more than 65536"),
+    # No weights depend on the image size then.
+    ({"img_size": 2**20, "pos_embed": "none"}, "pixels has more than"),
+    ({"img_size": [16, 2**20], "pos_embed": "none"}, "patches has more than"),
+]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"format": 1}',
+        '{"format": 2, "architecture": "vit_tiny_patch16_224", "arguments": {}}',
+        '{"architecture": "vit_tiny_patch16_224", "arguments": [3]}',
+        '{"architecture": 3, "arguments": {}}',
+        '{"architecture": "hf-hub:timm/vit_tiny_patch16_224", "arguments": {}}',
+        '{"architecture": "vit_tiny_patch16_224", "arguments": {}, "more": 1}',
+        "[]",
+        "not JSON",
+    ],
+)
+def test_a_header_that_describes_no_backbone_is_refused(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "backbone.safetensors"
+    safetensors.torch.save_file(small_backbone().vit.state_dict(), path, {"fpet": header})
+    with pytest.raises(BackboneError, match=r"header|timm has no model"):
+        load_backbone(path)
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Whoever asks for more than `MORE` meets an error of torch or Python, which is none of ours."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    held = 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmData:"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (held + MORE, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(("changes", "message"), HOSTILE, ids=[str(changes) for changes, _ in HOSTILE])
+def test_a_header_that_asks_for_more_than_the_file_holds_is_refused(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "hostile.safetensors"
+    header = {"architecture": ARCHITECTURE, "arguments": {**ARGUMENTS, **changes}}
+    safetensors.torch.save_file(small_backbone().vit.state_dict(), path, {"fpet": json.dumps(header)})
+    started = time.thread_time()
+    with pytest.raises(BackboneError, match=message) as refusal:
+        load_backbone(path)
+    assert time.thread_time() - started < SECONDS
+    assert str(refusal.value).startswith(f"{path}: ")
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_large_architecture_takes_no_memory_for_weights_that_are_small() -> None:
+    with pytest.raises(BackboneError, match=r"'blocks.0.attn.proj.bias' has shape \[24\]"):
+        create_backbone("vit_huge_patch14_224", {}, small_backbone().vit.state_dict())
+
+
+def test_what_weights_do_not_hold_is_refused() -> None:
+    """Only what a state holds is filled in."""
+    vit: Any = small_backbone().vit
+    vit.blocks[0].register_buffer("angles", vit.cls_token, persistent=False)
+    with pytest.raises(UnsupportedError, match=r"'blocks\.0\.angles'"):
+        refuse_uncovered(vit, ARCHITECTURE)

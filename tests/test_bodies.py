@@ -1,0 +1,111 @@
+"""Bodies on their way have a place in the queue, or else nobody reads them; either way their clients are answered."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pictures
+import pytest
+from full_queue import full
+from serving import Files, Serving, serving, small_settings
+
+IMAGE = pictures.png()
+CLASSIFY, MANY = "/v1/tasks/digits/classify", "/v1/classify?tasks=digits,plain"
+LONG = 24 * 2**20  # bytes, more than the buffers of two sockets hold
+
+
+def begin(service: Serving, *headers: str, version: str = "1.1", length: int = len(IMAGE)) -> socket.socket:
+    """A request of which the body is still to come."""
+    lines = [f"POST {CLASSIFY} HTTP/{version}", "host: x", "content-type: image/png", f"content-length: {length}"]
+    connection = socket.create_connection(service.address, timeout=30)
+    connection.sendall("\r\n".join([*lines, *headers, "", ""]).encode())
+    return connection
+
+
+def answer_on(connection: socket.socket) -> http.client.HTTPResponse:
+    answer = http.client.HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    return answer
+
+
+# Those that nobody reads.
+
+
+def test_nobody_has_to_send_an_image_to_be_refused(service: Serving) -> None:
+    with full(service), closing(begin(service)) as connection:
+        assert answer_on(connection).status == 429
+
+
+def test_who_is_still_sending_can_read_the_answer_and_ask_again(service: Serving) -> None:
+    with full(service), closing(begin(service, length=LONG)) as connection:
+        connection.sendall(bytes(LONG))
+        assert answer_on(connection).status == 429
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert answer_on(connection).status == 200
+
+
+@pytest.mark.parametrize(
+    ("version", "headers"),
+    [("1.1", ["connection: close"]), ("1.1", ["Connection: foo, Close"]), ("1.0", [])],
+    ids=["close", "close among others", "1.0"],
+)
+def test_who_is_still_sending_can_read_the_answer_before_the_end(
+    service: Serving, version: str, headers: list[str]
+) -> None:
+    with full(service), closing(begin(service, *headers, version=version, length=LONG)) as connection:
+        connection.sendall(bytes(LONG))
+        assert answer_on(connection).status == 429
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("headers", [[], ["connection: close"]], ids=["kept", "closing"])
+@pytest.mark.parametrize("more", [b"", IMAGE[:1]], ids=["nothing", "a byte"])
+def test_who_does_not_go_on_sending_is_hung_up_on(impatient: Serving, headers: list[str], more: bytes) -> None:
+    with full(impatient), closing(begin(impatient, *headers)) as connection:
+        assert answer_on(connection).status == 429
+        connection.sendall(more)
+        assert connection.recv(1) == b""
+
+
+@pytest.fixture(scope="module")
+def impatient(small_files: Files) -> Iterator[Serving]:
+    with serving(small_settings(small_files, deadline=0.3)) as running:
+        yield running
+
+
+# Those that are read.
+
+
+@pytest.fixture(scope="module")
+def narrow(small_files: Files) -> Iterator[Serving]:
+    """With one place in the queue."""
+    with serving(small_settings(small_files, max_queue=1, max_images=1)) as running:
+        yield running
+
+
+def test_a_body_on_its_way_has_a_place(narrow: Serving) -> None:
+    with closing(begin(narrow)) as connection:
+        connection.sendall(IMAGE[:10])
+        narrow.until(lambda: narrow.metric("queue_size") == 1)
+        assert narrow.classify(IMAGE).status_code == 429
+        connection.sendall(IMAGE[10:])
+        assert answer_on(connection).status == 200
+    assert narrow.metric("queue_size") == 0
+    assert narrow.classify(IMAGE).status_code == 200
+
+
+def test_it_loses_it_when_its_client_leaves(narrow: Serving) -> None:
+    with closing(begin(narrow)):
+        narrow.until(lambda: narrow.metric("queue_size") == 1)
+    narrow.until(lambda: narrow.metric("queue_size") == 0)
+    assert narrow.classify(IMAGE).status_code == 200
+
+
+def test_for_too_many_tasks_no_image_is_read(narrow: Serving) -> None:
+    """No place will ever be free for them, so that coming back is of no use."""
+    answer = narrow.client.post(MANY, content=b"", headers={"content-type": "image/png"})
+    assert (answer.status_code, answer.json()["error_type"]) == (413, "too_large")

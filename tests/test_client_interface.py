@@ -1,0 +1,75 @@
+"""What a caller of the client may name and give to it, and what it needs to be imported."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import subprocess
+import sys
+
+import pytest
+
+import fpet.client
+from fpet.client import (
+    AsyncClient,
+    Client,
+    ServiceError,
+)
+from fpet.errors import UnsupportedError
+
+
+@pytest.mark.parametrize("wrong", ["127.0.0.1:8000", "ftp://host", "http://", "http://host:port", ""])
+def test_an_address_that_is_none_is_refused(wrong: str) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(UnsupportedError, match="is no address of a service"):
+            kind(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"timeout": 0}, {"timeout": math.inf}, {"retries": -1}, {"batch": 0}, {"concurrency": 0}, {"max_body": 0}]
+)
+def test_numbers_out_of_their_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} = "):
+        Client("http://host", **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["line\nbreak", " secret", "\x7f"])
+def test_a_key_that_no_header_holds_is_refused_without_showing_it(key: str) -> None:
+    with pytest.raises(UnsupportedError) as error:
+        Client("http://host", key=key)
+    assert key not in str(error.value)
+
+
+def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
+    def methods(kind: type) -> dict[str, inspect.Signature]:
+        found = inspect.getmembers(kind, inspect.isfunction)
+        return {name: inspect.signature(method) for name, method in found if not name.startswith("_")}
+
+    ours, theirs = methods(Client), methods(AsyncClient)
+    assert ours.pop("close")
+    assert theirs.pop("aclose")
+    assert ours == theirs
+
+
+def test_what_is_exported_is_all_that_a_caller_may_name() -> None:
+    errors = {kind.__name__ for kind in ServiceError.__subclasses__()} | {"ServiceError"}
+    assert errors <= set(fpet.client.__all__)
+    assert sorted(fpet.client.__all__) == fpet.client.__all__
+    assert all(hasattr(fpet.client, name) for name in fpet.client.__all__)
+
+
+def run(script: str) -> str:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_client_needs_no_torch_and_says_that_it_needs_httpx() -> None:
+    assert run("import sys, fpet.client; print('torch' in sys.modules)") == "False\n"
+    script = """
+import sys
+sys.modules["httpx"] = None  # how Python marks what cannot be imported
+try:
+    import fpet.client
+except ImportError as error:
+    print(error)
+"""
+    assert run(script) == "asking a service needs the package httpx: pip install 'fpet-serve[client]'\n"

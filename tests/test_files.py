@@ -1,0 +1,105 @@
+"""Files are written whole or not at all, and what a killed process leaves is found."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fpet.errors import TaskError
+from fpet.files import remove_abandoned, write_atomically
+
+# Dies of writing more than the kernel lets it, as if killed with half of the file written.
+KILLED = """
+import resource, signal, sys
+from pathlib import Path
+from fpet.errors import TaskError
+from fpet.files import write_atomically
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+write_atomically(Path(sys.argv[1]), bytes(2000), TaskError)
+"""
+
+
+def age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path) -> Path:
+    """What a writer of `task` leaves that is killed; the file from before lies beside it."""
+    write_atomically(tmp_path / "task", b"before", TaskError)
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "task")], check=False)
+    assert ended.returncode == -signal.SIGXFSZ
+    (left,) = (path for path in tmp_path.iterdir() if path.name != "task")
+    return left
+
+
+def test_what_a_killed_writer_left_is_removed_after_an_hour(unfinished: Path) -> None:
+    folder = unfinished.parent
+    assert unfinished.stat().st_size == 1000
+    age(unfinished, 3500)
+    assert remove_abandoned(folder) == []
+    age(unfinished, 3700)
+    assert remove_abandoned(folder) == [unfinished]
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("task", b"before")]
+
+
+def test_what_somebody_still_writes_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / ".task.a1b2c3d4.fpet-unfinished"
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        age(path, 3700)
+        assert remove_abandoned(tmp_path) == []
+    assert remove_abandoned(tmp_path) == [path]
+
+
+def is_held(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    assert not path.exists()  # the lock ends after the file has got its name
+    return False
+
+
+def watch(folder: Path, writing: Future[None]) -> Iterator[bool]:
+    """Whether what is written there is held, again and again; it is locked before anything is in it."""
+    while not writing.done():
+        with suppress(FileNotFoundError):
+            yield from (is_held(path) for path in folder.glob(".*") if path.stat().st_size)
+    writing.result()
+
+
+def test_a_writer_holds_its_file_until_it_has_its_name(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        looks = (
+            watch(tmp_path, thread.submit(write_atomically, tmp_path / "task", bytes(2**25), TaskError))
+            for _ in range(50)
+        )
+        assert any(any(list(look)) for look in looks)
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch()
+    (tmp_path / ".link.fpet-unfinished").symlink_to(elsewhere)
+    (tmp_path / ".folder.fpet-unfinished").mkdir()
+    os.mkfifo(tmp_path / ".pipe.fpet-unfinished")
+    for path in (elsewhere, tmp_path / ".folder.fpet-unfinished", tmp_path / ".pipe.fpet-unfinished"):
+        age(path, 3700)
+    before = sorted(tmp_path.iterdir())
+    assert remove_abandoned(tmp_path) == []
+    assert sorted(tmp_path.iterdir()) == before

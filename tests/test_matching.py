@@ -1,0 +1,115 @@
+"""Matching keeps every token: in any precision, on any picture, grid and prefix."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from reduced import PATCH, PREFIXES, backbone_of, reduced
+from torch import Tensor
+
+from fpet.reducers import build_reducer
+from fpet.reducers.matching import assign, merge
+from fpet.tokens import Layout, Tokens
+
+GRIDS = [(14, 14), (7, 7), (15, 15), (12, 16), (8, 32)]
+
+
+def pictures(rows: int, columns: int) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    shape = (2, 3, rows * PATCH, columns * PATCH)
+    patch = torch.randn(2, 3, PATCH, PATCH)
+    tiled = patch.repeat(1, 1, rows, columns)
+    tiled[:, :, :PATCH, :PATCH] = 1.0
+    return {"noise": torch.randn(shape), "constant": torch.full(shape, 0.5), "identical patches": tiled}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: f"{grid[0]}x{grid[1]}")
+def test_sizes_sum_to_the_number_of_tokens(grid: tuple[int, int], prefix: str) -> None:
+    model = reduced("bdm", {"block": 0}, grid, prefix)
+    num_prefix = PREFIXES[prefix][2]
+    num_patches = grid[0] * grid[1]
+    assert model.tokens_in == num_prefix + num_patches
+    assert model.tokens_out == num_prefix + num_patches // 2
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        model.to(dtype)
+        for name, images in pictures(*grid).items():
+            with torch.inference_mode():
+                x, size = model.tokens(images.to(dtype))
+            assert size is not None
+            assert x.shape[1] == model.tokens_out
+            assert x.isfinite().all(), (name, dtype)
+            assert torch.equal(size.sum(dim=1), torch.full((2, 1), float(model.tokens_in))), (name, dtype)
+            assert torch.equal(size[:, :num_prefix], torch.ones(2, num_prefix, 1)), (name, dtype)
+            assert (size >= 1).all(), (name, dtype)
+
+
+def test_training_under_autocast_keeps_every_token() -> None:
+    model = reduced("bdm", {"block": 0}).train()
+    with torch.autocast("cpu", torch.bfloat16):
+        _, size = model.tokens(torch.full((2, 3, 56, 56), 0.5))
+    assert size is not None
+    assert torch.equal(size.detach().sum(dim=1), torch.full((2, 1), 197.0))
+
+
+def test_merging_conserves_the_weighted_sum_of_tokens() -> None:
+    torch.manual_seed(0)
+    layout = Layout(2, tuple((i, j) for i in range(5) for j in range(7)))
+    a, b, after = layout.checkerboard()
+    x, size = torch.randn(3, 37, 8), torch.randint(1, 9, (3, 37, 1)).float()
+    assignment = assign(torch.randn(3, len(a), len(b)), differentiable=False)
+    merged = merge(Tokens(x, size), assignment, torch.tensor(a), torch.tensor(b))
+    assert merged.size is not None
+    assert merged.x.shape == (3, after.num_tokens, 8)
+    torch.testing.assert_close((merged.x * merged.size).sum(1), (x * size).sum(1))
+    assert torch.equal(merged.size.sum(1), size.sum(1))
+
+
+def test_a_tie_goes_to_one_target() -> None:
+    scores = torch.zeros(1, 4, 3)
+    for differentiable in (False, True):
+        assert torch.equal(assign(scores, differentiable).sum(dim=-1), torch.ones(1, 4))
+
+
+def test_assignment_has_the_straight_through_gradient() -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(2, 5, 6, dtype=torch.float64)
+    (assign(scores, differentiable=True) * weights).sum().backward()
+    soft_scores = scores.detach().requires_grad_()
+    best = soft_scores.topk(2, dim=-1).values.mean(dim=-1, keepdim=True)
+    (torch.sigmoid(soft_scores - best) * weights).sum().backward()
+    torch.testing.assert_close(scores.grad, soft_scores.grad)
+
+
+def test_an_image_is_merged_alone_as_in_a_batch() -> None:
+    model = reduced("bdm", {"block": 0})
+    images = torch.cat(list(pictures(14, 14).values()))
+    with torch.inference_mode():
+        together = model.tokens(images)
+        for i in range(images.shape[0]):
+            alone = model.tokens(images[i : i + 1])
+            assert together.size is not None
+            assert alone.size is not None
+            assert torch.equal(alone.size[0], together.size[i])
+            torch.testing.assert_close(alone.x[0], together.x[i], rtol=1e-4, atol=1e-5)
+
+
+def test_bdm_without_refinement_is_bsm_on_a_checkerboard() -> None:
+    images = torch.randn(2, 3, 56, 56)
+    with torch.inference_mode():
+        plain = reduced("bdm", {"block": 0, "refine": False})(images)
+        torch.testing.assert_close(plain, reduced("bsm", {"block": 0, "checkerboard": True})(images))
+
+
+@pytest.mark.parametrize("stop_gradient", [True, False])
+def test_the_gradient_stop_keeps_the_matching_from_the_keys(stop_gradient: bool) -> None:
+    backbone = backbone_of((7, 7), "class token")
+    geometry = backbone.geometry
+    reducer = build_reducer(
+        "bdm", geometry, Layout.of(geometry), {"block": 0, "dropout": 0.0, "stop_gradient": stop_gradient}
+    )
+    key = torch.randn(1, 3, 50, 16, requires_grad=True)
+    merged, _ = reducer.train().blocks[0](Tokens(torch.randn(1, 50, 48), None), key, key)
+    merged.square().sum().backward()
+    assert (key.grad is None) == stop_gradient

@@ -1,0 +1,54 @@
+"""The plan of a sweep is read strictly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plans import PLAN
+
+from fpet.errors import UnsupportedError
+from fpet.header import Method
+from fpet.plan import load_plan
+from fpet.recipe import Recipe
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_a_plan_fills_in_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('data = ["digits"]\nseeds = [0, 1]\n[[method]]\nname = "a"\n')
+    [method] = load_plan(path).methods
+    assert (method.adapter, method.reducer, method.recipe) == (Method("adaptformer"), Method("bdm"), Recipe())
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("data =", "date =", "unknown 'date'"),
+        ('["digits", "nowhere"]', "[]", "data is empty"),
+        ('["digits", "nowhere"]', '["digits", "digits"]', "data has 'digits' twice"),
+        ('"nowhere"', "7", "is not a list of type str or dict"),
+        ('"nowhere"', "{ shots = 4 }", "data needs the argument 'folder'"),
+        ('"nowhere"', '{ folder = "lists", shot = 4 }', "data has no argument 'shot'"),
+        ('"nowhere"', '{ folder = "own", split_seed = -1 }', "--split-seed -1 is not between"),
+        ("[3]", "[true]", "seeds = [True] is not a list of type int"),
+        ('"Linear"', '"LoRA + FPET"', "method has 'LoRA + FPET' twice"),
+        ('name = "Linear"', "", "needs the argument 'name'"),
+        ("head_bits", "bits", "no argument 'bits'"),
+        ("head_bits = 8", 'head_bits = "8"', "head_bits = '8' is not of type int"),
+        ("{ dim = 4 }", "4", "adapter_arguments = 4 is not a table"),
+        ("lr = 0.01", "rate = 0.01", "recipe has no argument 'rate'"),
+        ("lr = 0.01", "lr = -0.01", "Linear: lr = -0.01 should be above 0"),
+        ("lr = 0.01", "seed = 1", "a recipe has no seed here"),
+        ("data =", "data", "not a TOML file"),
+    ],
+)
+def test_a_wrong_plan_is_refused(right: str, wrong: str, message: str, tmp_path: Path) -> None:
+    assert right in PLAN
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace(right, wrong, 1))
+    with pytest.raises(UnsupportedError) as refused:
+        load_plan(path)
+    assert str(refused.value).startswith(str(path))
+    assert message in str(refused.value)
