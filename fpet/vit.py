@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.attention import attend
 from fpet.backbone import Backbone
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.reducers.base import Reducer
@@ -30,7 +30,7 @@ def attention(attn: Any, adapter: BlockAdapter, h: Tensor, size: Tensor | None) 
     q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
     q, k = attn.q_norm(q), attn.k_norm(k)
     bias = None if size is None else size.log().mT[:, None].to(q.dtype)  # [B, 1, 1, N]
-    x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    x = attend(q, k, v, bias)
     x = attn.norm(x.transpose(1, 2).reshape(batch, length, attn.attn_dim))
     return adapter.proj(attn.proj, x), q, k
 

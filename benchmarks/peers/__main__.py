@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.load import ask, load
+from benchmarks.load import Load, ask, load
 from benchmarks.peers.prepare import Prepared, prepare
 from benchmarks.peers.rows import Row, tables, versions, write_csv
 from benchmarks.peers.ways import PACKAGES, WAYS, Way, starts
@@ -56,6 +56,7 @@ def _measure(arguments: argparse.Namespace, tasks: int, installed: Mapping[str, 
         ways = {name: way for name, way in WAYS.items() if way.server in servers}
         for way in ways.values():
             asyncio.run(_check(servers[way.server], way, prepared))
+            _load(servers[way.server], way, prepared, arguments.concurrency, arguments.settle)
         row = partial(
             Row,
             model=arguments.model,
@@ -77,20 +78,27 @@ def _timing(
     server: Server, way: Way, prepared: Prepared, arguments: argparse.Namespace, row: Callable[..., Row]
 ) -> Callable[[], Row]:
     """How to time a way once."""
+
+    def run() -> Row:
+        done, resident = _load(server, way, prepared, arguments.concurrency, arguments.seconds)
+        p50, p99 = (done.percentile(share) for share in (0.5, 0.99))
+        return row(images_per_second=done.rate, p50_seconds=p50, p99_seconds=p99, resident_bytes=resident)
+
+    return run
+
+
+def _load(server: Server, way: Way, prepared: Prepared, concurrency: int, seconds: float) -> tuple[Load, int]:
+    """What comes of asking a server that is paused for so long, and the bytes that it holds at the end."""
     images = pictures()
 
     def request() -> bytes:
         return way.request(server.port, random.choice(prepared.names), random.choice(images))
 
-    def run() -> Row:
-        server.resume()
-        done = asyncio.run(load(server.port, arguments.concurrency, arguments.seconds, request)).require_success()
-        resident = server.memory()
-        server.pause()
-        p50, p99 = (done.percentile(share) for share in (0.5, 0.99))
-        return row(images_per_second=done.rate, p50_seconds=p50, p99_seconds=p99, resident_bytes=resident)
-
-    return run
+    server.resume()
+    done = asyncio.run(load(server.port, concurrency, seconds, request)).require_success()
+    resident = server.memory()
+    server.pause()
+    return done, resident
 
 
 async def _check(server: Server, way: Way, prepared: Prepared) -> None:
@@ -119,6 +127,9 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--tasks", type=int, nargs="+", default=[1, 16], help="how many are served (default: 1 16)")
     root.add_argument("--rounds", type=int, default=5, help="how often each is timed, in turn (default: %(default)s)")
     root.add_argument("--seconds", type=float, default=10, help="of each timing (default: %(default)s)")
+    root.add_argument(
+        "--settle", type=float, default=10, help="of load before, when hot tasks are folded (default: %(default)s)"
+    )
     root.add_argument("--concurrency", type=int, default=32, help="requests in flight (default: %(default)s)")
     root.add_argument("--python", default=sys.executable, help="interpreter with the peers (default: this one)")
     root.add_argument("--csv", type=Path, help="file for all timings")
