@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fpet.memory import saved_bytes
 
@@ -28,3 +30,15 @@ def test_a_weight_that_is_not_the_models_counts() -> None:
     x = torch.ones(6, 8, requires_grad=True)
     assert saved_bytes(lambda: x @ other, [WEIGHT]) == (6 * 8 + 8 * 8) * 4
     assert saved_bytes(lambda: x @ other, [other]) == 6 * 8 * 4
+
+
+def test_nothing_is_kept_afterwards() -> None:
+    kept: list[weakref.ref[Tensor]] = []
+
+    def loss() -> Tensor:
+        exponential = (torch.ones(6, 8) @ WEIGHT).exp()  # whose backward pass needs its own output
+        kept.append(weakref.ref(exponential))
+        return exponential.sum()
+
+    assert saved_bytes(loss, [WEIGHT]) == 2 * 6 * 8 * 4
+    assert [one() for one in kept] == [None]
