@@ -25,10 +25,11 @@ from fpet.preprocess import Preprocessing
 from fpet.task import new_model, save_task
 from fpet.weights import default_backbone
 from service.catalog import Catalog
-from service.engine import Engine, Group, Work
+from service.engine import Engine
 from service.hardware import pick_dtype
 from service.loaded import resident_bytes
 from service.metrics import Metrics
+from service.work import Group, Work
 
 _CPU = torch.device("cpu")
 _LIBC = ctypes.CDLL("libc.so.6")

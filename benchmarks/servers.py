@@ -117,7 +117,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> Server:
-    """A server that is ready.
+    """A server that is ready, and which the caller has to end.
 
     command: in which {port} stands for the port, a free one if none is given; ready: path that answers with 200 from
     then on; environment: further variables; log: file to which its standard error is added.
@@ -132,9 +132,9 @@ def start(
     try:
         server.await_ready(ready)
     except BaseException as error:
-        server.end()
         if log is not None:
             error.add_note(log.read_text(errors="replace"))
+        server.end()
         raise
     return server
 

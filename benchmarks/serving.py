@@ -1,6 +1,7 @@
 """Throughput of the service, timed in turn with the bare loop of decoding and forward, and of 16 tasks with one.
 
 python -m benchmarks.serving
+python -m benchmarks.serving --model vit-small
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from benchmarks.markdown import table
 from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn, ratio
 from benchmarks.servers import fpet_serve
-from benchmarks.variations import unquantised, write_variations
+from benchmarks.tasks import EMBEDDED, MODELS, Tasks, write_tasks
 from fpet.backbone import load_backbone
 from fpet.images import to_rgb
 from fpet.task import Task
-from fpet.weights import default_backbone, task_path
 from service.hardware import cores, pick_dtype
 
 _TASKS = 16
@@ -43,15 +43,18 @@ Timed = tuple[float, Load | None]  # images a second, and what the client saw if
 def main() -> None:
     """Measures and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", default="fashion-mnist", help="embedded task that the others are made from")
+    parser.add_argument("--model", choices=MODELS, default=EMBEDDED, help="others have random weights")
+    parser.add_argument("--task", default="fashion-mnist", help="embedded task that those of that model are like")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is timed, in turn (default: 5)")
     parser.add_argument("--seconds", type=float, default=10, help="of each timing (default: 10)")
     parser.add_argument("--concurrency", type=int, default=32, help="requests in flight (default: 32)")
     arguments = parser.parse_args()
     images = pictures()
     with tempfile.TemporaryDirectory() as folder:
-        names = _write_tasks(arguments.task, Path(folder))
-        with fpet_serve(Path(folder)) as server:
+        tasks = write_tasks(Path(folder), arguments.model, arguments.task, _TASKS)
+        names = tasks.names
+        # The loop does not fold, and what is timed in turn with it should not either.
+        with fpet_serve(tasks.folder, "--backbone", str(tasks.backbone), "--folded-bytes", "0") as server:
             weights = [1 / (rank + 1) ** _ZIPF for rank in range(len(names))]
             loads: dict[str, Callable[[], str]] = {
                 "service, one task": lambda: names[0],
@@ -59,14 +62,14 @@ def main() -> None:
                 f"service, {_TASKS} tasks, zipf {_ZIPF}": lambda: random.choices(names, weights)[0],
             }
             ways: dict[str, Callable[[], Timed]] = {
-                "decoding and forward alone": lambda: _bare(arguments.task, images, arguments.seconds)
+                "decoding and forward alone": lambda: _bare(tasks, images, arguments.seconds)
             }
             for name, choose in loads.items():
                 ways[name] = lambda choose=choose: _served(server.port, arguments, images, choose)  # type: ignore[misc]
             results = in_turn(ways, arguments.rounds)
     print(
-        f"images/s, {arguments.rounds} rounds of {arguments.seconds:g} s, concurrency {arguments.concurrency}, "
-        f"{cores()} cores, {pick_dtype('auto', _CPU)}, {torch.__version__}\n"
+        f"{arguments.model}, images/s, {arguments.rounds} rounds of {arguments.seconds:g} s, "
+        f"concurrency {arguments.concurrency}, {cores()} cores, {pick_dtype('auto', _CPU)}, {torch.__version__}\n"
     )
     print(table(("", "images/s", "spread", "to the first", "to one task", "p50 ms", "p99 ms"), _rows(results)))
 
@@ -89,13 +92,13 @@ def _served(port: int, arguments: argparse.Namespace, images: Sequence[bytes], c
     return done.rate, done
 
 
-def _bare(name: str, images: Sequence[bytes], seconds: float) -> Timed:
+def _bare(tasks: Tasks, images: Sequence[bytes], seconds: float) -> Timed:
     """The same work without HTTP, queue and batching: a thread a core, each with batches of its own."""
     torch.set_num_threads(1)
     dtype = pick_dtype("auto", _CPU)
-    backbone = load_backbone(default_backbone())
+    backbone = load_backbone(tasks.backbone)
     backbone.vit.to(dtype)
-    task = Task.load(task_path(name))
+    task = Task.load(tasks.folder / f"{tasks.names[0]}.safetensors")
     model, preprocessing = task.build(backbone, dtype), task.header.preprocessing
     counts = [0] * cores()
     stop = time.perf_counter() + seconds
@@ -116,12 +119,6 @@ def _bare(name: str, images: Sequence[bytes], seconds: float) -> Timed:
     for thread in threads:
         thread.join()
     return sum(counts) / (time.perf_counter() - started), None
-
-
-def _write_tasks(name: str, folder: Path) -> list[str]:
-    """Tasks of one family: the embedded one, moved a little at random."""
-    header, model = unquantised(Task.load(task_path(name)), load_backbone(default_backbone()))
-    return write_variations(folder, header, model, _TASKS)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """softmax(q kᵀ / sqrt(head_dim) + bias) v, [B, num_heads, N, head_dim] as each of q, k and v.
 
     bias: [B, 1, 1, N] or None. As torch's fused kernel computes it, save that for inference in bfloat16 on a CPU the
-    scores are rounded to bfloat16: there two batched products are faster than the fused kernel.
+    scores, unless they are very many, are rounded to bfloat16: there two batched products are faster.
     """
     if not _by_products(q):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)

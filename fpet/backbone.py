@@ -190,7 +190,7 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
         raise UnsupportedError(f"{architecture} pools by {vit.global_pool!r}; covered are 'token' and 'avg'")
     if getattr(vit.patch_embed, "grid_size", None) is None:
         raise UnsupportedError(f"{architecture} takes images of any size; give img_size")
-    for name in dict(vit.named_buffers()).keys() - vit.state_dict().keys():
+    for name in sorted(dict(vit.named_buffers()).keys() - vit.state_dict().keys()):
         raise UnsupportedError(f"{architecture} keeps {name!r} out of its weights, which is not covered")
 
 

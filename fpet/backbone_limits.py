@@ -20,7 +20,7 @@ MOST_PIXELS = 2**24  # of an image
 def check_depth(arguments: Mapping[str, object]) -> None:
     """Raises BackboneError unless `depth`, if it is given, is a number of blocks that timm can make in seconds."""
     depth = arguments.get("depth", 1)
-    if not isinstance(depth, int) or not 1 <= depth <= MOST_BLOCKS:
+    if type(depth) is not int or not 1 <= depth <= MOST_BLOCKS:
         raise BackboneError(f"depth = {depth!r}: it should be a whole number from 1 to {MOST_BLOCKS}")
 
 

@@ -17,6 +17,8 @@ _BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, ZeroDivisio
 def to_rgb(image: Image.Image) -> Tensor:
     """A decoded picture as uint8 [3, H, W], values 0 to 255, turned as its EXIF orientation says.
 
+    The channels of a pixel lie together in memory, as Pillow has them: from there resizing is faster.
+
     Grey levels are repeated, 16-bit values are scaled to 8 bits, CMYK and palettes are converted, and transparent
     pixels lie on white.
 
@@ -36,8 +38,8 @@ def to_rgb(image: Image.Image) -> Tensor:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image)
-    pixels = np.array(image.convert("RGB"))
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+    pixels = np.array(image if image.mode == "RGB" else image.convert("RGB"))
+    return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -39,10 +39,10 @@ class Preprocessing:
             raise UnsupportedError(f"interpolation = {self.interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
 
     def resize(self, image: Tensor) -> Tensor:
-        """uint8 [3, h, w] -> uint8 [3, H, W], on the CPU."""
+        """uint8 [3, h, w] -> uint8 [3, H, W], contiguous, on the CPU."""
         if tuple(image.shape[-2:]) == self.size:
-            return image
-        return F.interpolate(image[None], self.size, mode=self.interpolation, antialias=True)[0]
+            return image.contiguous()
+        return F.interpolate(image[None], self.size, mode=self.interpolation, antialias=True)[0].contiguous()
 
     def normalize(self, images: Tensor, dtype: torch.dtype) -> Tensor:
         """uint8 [B, 3, H, W], values 0 to 255 -> `dtype` [B, 3, H, W] with mean 0 and deviation 1 as configured."""

@@ -29,4 +29,5 @@ def write_tasks(folder: Path) -> None:
 def task_files() -> Mapping[str, bytes]:
     """A file for each name: one with one-bit weights that merges tokens, and one of another family."""
     backbone = samples.backbone()
-    return {name: samples.task(backbone, name, *methods) for name, methods in zip(NAMES, samples.METHODS, strict=False)}
+    methods = zip(NAMES, samples.METHODS[: len(NAMES)], strict=True)
+    return {name: samples.task(backbone, name, *method) for name, method in methods}

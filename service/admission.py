@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.routing import Match
 from starlette.types import Scope
 
 from service.auth import check_client
+from service.batcher import Ticket
 from service.routes import classify, explain, v2
 from service.routes.common import name_tasks, split_names
 from service.runtime import Runtime
@@ -22,7 +25,7 @@ _ROUTES = [
 
 
 def check_queue(scope: Scope, runtime: Runtime) -> None:
-    """Refuses a request for which the full queue can have no place, in the way in which its route would refuse it.
+    """Refuses a request for which the full queue can have no place, as its route would if nothing else is wrong.
 
     Raises:
         ForbiddenError, UnauthorizedError: who may not ask does not learn how much there is to do.
@@ -36,14 +39,19 @@ def check_queue(scope: Scope, runtime: Runtime) -> None:
         if match is Match.FULL:
             scope.update(found)
             _admit(Request(scope), runtime)
+            return
 
 
 def _admit(request: Request, runtime: Runtime) -> None:
     check_client(runtime.settings.api_keys, runtime.settings.admin_key, request.headers.get("authorization"))
     named = request.path_params.get("task", request.path_params.get("model"))
     names = [named] if named else split_names(request.query_params.getlist("tasks"))
-    name_tasks(request, names)
+    if not named:
+        name_tasks(request, names)
     tasks = [runtime.catalog.loaded(name) for name in names]
-    explains = request.scope["endpoint"] is explain.explain
-    with runtime.batcher.admit(1) if explains else runtime.inferences.admitted(tasks):
-        pass  # a list of no tasks, which its route refuses
+    if request.scope["endpoint"] is explain.explain:
+        places: AbstractContextManager[Ticket] = runtime.batcher.admit(1)
+    else:
+        places = runtime.inferences.admitted(tasks)
+    with places:
+        pass  # there are enough: none, for a list of no tasks, which its route refuses

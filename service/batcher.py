@@ -127,7 +127,7 @@ class Batcher(Generic[Group, Item, Result]):
                 self._no_tickets.set()
 
     def top_up(self, ticket: Ticket, places: int) -> None:
-        """Reserves further places, so that the ticket has so many in all, none of which has been used.
+        """Changes the places of a ticket, none of which has been used, to so many in all.
 
         Raises:
             OverloadedError: if there are too few, with an estimate of when they will be free.

@@ -2,7 +2,7 @@
 
 In service only the reduced forward runs, and under load it takes longer than on an idle machine. So the baseline of a
 batch is its own measured time multiplied by the ratio of the two forwards at its size: whatever else the machine does
-slows both, and their ratio was measured side by side.
+slows both, and their ratio was measured in turn.
 """
 
 from __future__ import annotations

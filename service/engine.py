@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,37 +24,12 @@ from service.calibration import Point, measure, ratio_at
 from service.folded import Instance
 from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
+from service.work import Group, Output, Work
 
 # Seconds for one batch size of a family: large batches take turns less often, and vary less.
-_LONGEST_TIMING = 1.0
+_LONGEST_TIMING = 1.5
 
-
-@dataclass(frozen=True)
-class Group:
-    """What the images of a batch have in common, dtype that of their pixels; a folded task has groups to itself."""
-
-    family: Family
-    reduced: bool
-    folded: Instance | None = None
-    dtype: torch.dtype = torch.uint8
-
-
-@dataclass(frozen=True, eq=False)
-class Work:
-    """An image to be classified by a task; pixels: [3, H, W], of the size that the task asks for, uint8 or, if they are
-    normalised as it asks, float32."""
-
-    task: LoadedTask
-    pixels: Tensor
-
-
-@dataclass(frozen=True)
-class Output:
-    """The answer for one image, float32 on the CPU: logits [K], probabilities [K], embedding [C]."""
-
-    logits: Tensor
-    probabilities: Tensor
-    embedding: Tensor
+_Kind = tuple[str, bool]  # name of a family, and whether folded: what of tasks takes the same time
 
 
 class Engine:
@@ -77,8 +52,8 @@ class Engine:
         self._metrics = metrics
         self.source = source
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
-        self._warm: set[tuple[str, int]] = set()
-        self._calibrations: dict[str, list[Point]] = {}
+        self._warm: set[tuple[_Kind, int]] = set()
+        self._calibrations: defaultdict[_Kind, list[Point]] = defaultdict(list)
 
     @classmethod
     def start(cls, path: Path, device: torch.device, dtype: torch.dtype, metrics: Metrics) -> Engine:
@@ -125,41 +100,40 @@ class Engine:
     def calibrate(self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None) -> None:
         """Runs both forwards of the task once at this batch size, to warm up, and then times them.
 
-        Sizes come in ascending order. Tasks of a family share their timings, and those without a reducer have nothing
-        to compare: they return at once. A folded task has timings of its own.
+        Sizes come in ascending order. Tasks of a family share their timings, as do those of it that are folded, and
+        those without a reducer have nothing to compare: they return at once.
         """
-        if task.tokens_out == task.tokens_in or (not folded and (task.family.name, batch_size) in self._warm):
+        kind = task.family.name, folded is not None
+        if task.tokens_out == task.tokens_in or (kind, batch_size) in self._warm:
             return
 
         def seconds(reduced: bool) -> float:
             return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
-        if not folded:
-            self._warm.add((task.family.name, batch_size))
+        self._warm.add((kind, batch_size))
         seconds(True), seconds(False)
         if repeats:
             # Others read the list while this runs; it only ever grows at its end.
-            points = folded.points if folded else self._calibrations.setdefault(task.family.name, [])
-            points.append(measure(batch_size, repeats, seconds, _LONGEST_TIMING))
+            self._calibrations[kind].append(measure(batch_size, repeats, seconds, _LONGEST_TIMING))
 
-    def calibration(self, task: LoadedTask, folded: Instance | None = None) -> tuple[Point, ...]:
-        """The timings that the task's baseline rests on: its family's, as long as a folded task has none yet."""
-        own = folded.points if folded else ()
-        return tuple(own or self._calibrations.get(task.family.name, ()))
+    def calibration(self, task: LoadedTask, *, folded: bool = False) -> tuple[Point, ...]:
+        """The timings that the task's baseline rests on; as long as there are none of folded ones, those of others."""
+        own, others = (self._calibrations.get((task.family.name, kind), []) for kind in (folded, False))
+        return tuple(own or others)
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
         passed = self._forward(group, works)
         self._metrics.count_batch(self._costs(group, [work.task for work in works], passed.seconds))
         self._metrics.batches.labels("folded" if group.folded else "mixed").inc()
-        probabilities = [logits.softmax(dim=0) for logits in passed.logits]
-        return [Output(*one) for one in zip(passed.logits, probabilities, passed.embeddings, strict=True)]
+        return passed.outputs
 
     def shadow(self, group: Group, works: Sequence[Work]) -> None:
         """Runs a batch again with token reduction and without, and counts how long both took and where they agree."""
         first, second = (self._forward(replace(group, reduced=reduced), works) for reduced in (True, False))
         tasks = [work.task.header.name for work in works]
-        agree = [int(a.argmax()) == int(b.argmax()) for a, b in zip(first.logits, second.logits, strict=True)]
+        both = zip(first.outputs, second.outputs, strict=True)
+        agree = [int(a.logits.argmax()) == int(b.logits.argmax()) for a, b in both]
         self._metrics.count_shadow(tasks, agree, reduced_seconds=first.seconds, full_seconds=second.seconds)
 
     def groups(self, work: Work) -> Tensor:
@@ -172,9 +146,17 @@ class Engine:
         return groups(work.task.model(), images)[0].cpu()
 
     def seconds(self, group: Group, task: LoadedTask, batch_size: int) -> float:
-        """What a batch of blank images of the task takes, which is counted nowhere."""
+        """What a batch of blank images of the task takes, which is counted nowhere.
+
+        If the calling thread alone computes it, these are seconds of the processor in this thread: where the machine
+        does other work too, those of the clock would tell more of that.
+        """
         blank = torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8)
-        return self._forward(group, [Work(task, blank)] * batch_size).seconds
+        alone = self.device.type == "cpu" and torch.get_num_threads() == 1
+        clock = time.thread_time if alone else time.perf_counter
+        started = clock()
+        self._forward(group, [Work(task, blank)] * batch_size)
+        return clock() - started
 
     def run_bare(self, batch_size: int) -> None:
         """Runs the backbone alone on blank images."""
@@ -193,9 +175,8 @@ class Engine:
                 images = pixels.to(self.dtype)
             embeddings = _features(group, [work.task.weights for work in works], images)
             # Copying to the CPU waits for the device, so that the clock sees all of the work.
-            logits = _by_head([work.task for work in works], embeddings)
-            embeddings = embeddings.float().cpu()
-        return _Passed(embeddings, logits, time.perf_counter() - started)
+            outputs = _outputs([work.task for work in works], embeddings)
+        return _Passed(outputs, time.perf_counter() - started)
 
     def _upload(self, images: Sequence[Tensor]) -> Tensor:
         """[3, H, W] each to [B, 3, H, W] on the device."""
@@ -224,14 +205,13 @@ class Engine:
             return None
         if task.tokens_out == task.tokens_in:
             return seconds
-        points = self.calibration(task, group.folded)
+        points = self.calibration(task, folded=group.folded is not None)
         return seconds * ratio_at(points, batch_size) if points else None
 
 
 @dataclass(frozen=True)
 class _Passed:
-    embeddings: Tensor  # [B, C] float32, CPU
-    logits: list[Tensor]  # B of [K], float32, CPU; tasks differ in K
+    outputs: list[Output]
     seconds: float
 
 
@@ -242,10 +222,13 @@ def _features(group: Group, weights: Sequence[Weights], images: Tensor) -> Tenso
     return (group.folded.reduced if group.reduced else group.folded.full).features(images)
 
 
-def _by_head(tasks: Sequence[LoadedTask], embeddings: Tensor) -> list[Tensor]:
-    """Logits [K] of each row of the embeddings [B, C], by its own task's head; float32 on the CPU."""
-    logits: dict[int, Tensor] = {}
+def _outputs(tasks: Sequence[LoadedTask], embeddings: Tensor) -> list[Output]:
+    """The answer for each row of the embeddings [B, C], by its own task's head; tasks differ in how many classes."""
+    outputs: dict[int, Output] = {}
+    vectors = embeddings.float().cpu()
     for task in dict.fromkeys(tasks):
         rows = [row for row, other in enumerate(tasks) if other is task]
-        logits |= zip(rows, task.weights.logits(embeddings[rows]).float().cpu(), strict=True)
-    return [logits[row] for row in range(len(tasks))]
+        logits = task.weights.logits(embeddings[rows]).float().cpu()
+        answers = zip(logits, logits.softmax(dim=1), vectors[rows], strict=True)
+        outputs |= {row: Output(*answer) for row, answer in zip(rows, answers, strict=True)}
+    return [outputs[row] for row in range(len(tasks))]

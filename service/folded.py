@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
@@ -13,7 +13,6 @@ from torch import nn
 
 from fpet.fold import fold
 from fpet.vit import AdaptedViT
-from service.calibration import Point
 from service.errors import ConflictError
 
 Key = TypeVar("Key", bound=Hashable)
@@ -23,14 +22,12 @@ Key = TypeVar("Key", bound=Hashable)
 class Instance:
     """A task with its adapter folded into weights of its own; it is never changed.
 
-    bytes: of what it shares neither with the backbone nor with the task; points: its timings with and without token
-    reduction, by ascending batch size, which come in while it already serves.
+    bytes: of what it shares neither with the backbone nor with the task.
     """
 
     reduced: AdaptedViT
     full: AdaptedViT
     bytes: int
-    points: list[Point] = field(default_factory=list)
 
 
 def make_instance(exact: AdaptedViT, served: AdaptedViT) -> Instance:

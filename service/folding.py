@@ -14,13 +14,14 @@ from fpet.backbone import Backbone, load_backbone
 from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
 from fpet.task import Task
 from service.calibration import alternate, batch_sizes
-from service.engine import Engine, Group, Work
+from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError, ServiceError
 from service.folded import FoldedCache, Instance, make_instance
 from service.heat import Heat
 from service.loaded import LoadedTask
 from service.metrics import Metrics
 from service.settings import Settings
+from service.work import Group, Work
 
 logger = logging.getLogger(__name__)
 

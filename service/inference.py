@@ -14,11 +14,11 @@ from torch import Tensor
 from service.batcher import Batcher, Done, Ticket
 from service.deadline import Deadline
 from service.decode import Decoder
-from service.engine import Group, Output, Work
 from service.errors import OverloadedError
 from service.loaded import LoadedTask
 from service.metrics import Metrics
 from service.statistics import Statistics
+from service.work import Group, Output, Work
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Inferences:
             try:
                 ticket = places.enter_context(self._batcher.admit(len(tasks)))
             except OverloadedError:
-                with self._counted(tasks):
+                with self._counted(tasks):  # as what fails inside
                     raise
             yield ticket
 

@@ -8,6 +8,60 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
+class _Impatient(H11Protocol):
+    patience: float
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        dropping = self._dropping()
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and dropping:
+            self._stop()
+            # When what was dropped arrived, Uvicorn ended its own timer of idle connections.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        elif self.conn.their_state is not h11.IDLE and not self._dropping():
+            self._stop()
+        elif self._timer is None:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._dropping():
+            self._wait()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called when what arrives is no HTTP, be it in the middle of a body that the application reads."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # the application's own answer would come after this one
+            self.cycle.message_event.set()
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        super().send_400_response(msg)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _dropping(self) -> bool:
+        return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+
+    def _wait(self) -> None:
+        self._timer = self.loop.call_later(self.patience, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 def impatient(seconds: float) -> type[H11Protocol]:
     """Uvicorn's protocol, which closes a connection whose client does not send a whole head within so many seconds.
 
@@ -16,48 +70,7 @@ def impatient(seconds: float) -> type[H11Protocol]:
     is dropped, has as many seconds from the answer.
     """
 
-    class Impatient(H11Protocol):
-        _patience: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._wait()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.conn.their_state is not h11.IDLE and not self._dropping():
-                self._stop()
-            elif self._patience is None:
-                self._wait()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            if self._dropping():
-                self._wait()
-
-        def send_400_response(self, msg: str) -> None:
-            """Called when what arrives is no HTTP, be it in the middle of a body that the application reads."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self.cycle.disconnected = True  # the application's own answer would come after this one
-                self.cycle.message_event.set()
-            if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-                self.transport.close()
-                return
-            super().send_400_response(msg)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop()
-            super().connection_lost(exc)
-
-        def _dropping(self) -> bool:
-            return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
-
-        def _wait(self) -> None:
-            self._patience = self.loop.call_later(seconds, self.transport.close)
-
-        def _stop(self) -> None:
-            if self._patience is not None:
-                self._patience.cancel()
-                self._patience = None
+    class Impatient(_Impatient):
+        patience = seconds
 
     return Impatient

@@ -15,7 +15,7 @@ from service.calibration import batch_sizes
 from service.catalog import Catalog
 from service.deadline import Deadline
 from service.decode import Decoder
-from service.engine import Engine, Group, Output, Work
+from service.engine import Engine
 from service.errors import NotReadyError
 from service.folded import own_bytes
 from service.folding import Folding
@@ -29,6 +29,7 @@ from service.sampler import Sampler
 from service.settings import ALL, Settings
 from service.statistics import Statistics
 from service.watch import follow
+from service.work import Group, Output, Work
 
 logger = logging.getLogger(__name__)
 
@@ -106,17 +107,21 @@ class Runtime:
         if self.status in ("starting", "failed"):
             raise NotReadyError(f"the service is {self.status}")
 
-    async def explain(self, task: LoadedTask, image: bytes, *, deadline: Deadline) -> tuple[Tensor, Tensor]:
-        """An encoded image to its pixels, uint8 [3, H, W], and which token holds each patch, int64 [rows, columns].
+    async def explain(
+        self, task: LoadedTask, image: bytes, show: Callable[[Tensor, Tensor], Result], *, deadline: Deadline
+    ) -> Result:
+        """What `show` makes of an encoded image's pixels, uint8 [3, H, W], and of which token holds each patch, int64
+        [rows, columns]. It is called off the path of requests, as the forward is.
 
         Raises:
             BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError
             UnsupportedError: if the task's reduction forms no groups.
         """
-        loop = asyncio.get_running_loop()
         async with deadline.limit():
             ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing])
-            return pixels, await loop.run_in_executor(self._calibrator, self.engine.groups, Work(task, pixels))
+            return await asyncio.get_running_loop().run_in_executor(
+                self._calibrator, lambda: show(pixels, self.engine.groups(Work(task, pixels)))
+            )
 
     async def warm_up(self) -> None:
         """Loads the tasks that are to be there from the start and times the forwards; then the service is ready."""
@@ -125,7 +130,7 @@ class Runtime:
             for entry in self.catalog.entries():
                 if ALL in self.settings.preload or entry.name in self.settings.preload:
                     await loop.run_in_executor(self._loader, self.catalog.load, entry.name)
-            # In the threads that will serve: what they set up at first is done, and several families are timed at once.
+            # In the threads that will serve, where several families are timed at once, as they will run beside others.
             timed = [loop.run_in_executor(self._forward_pool, self._calibrate, task) for task in self._families()]
             await asyncio.gather(*timed)
         except Exception:

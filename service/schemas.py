@@ -139,7 +139,7 @@ class TaskSavings(Schema):
 
 
 class CalibrationPoint(Schema):
-    """Median forward times of a batch size at start-up, timed alternately."""
+    """Median forward times of a batch size at start-up, timed alternately: of the processor if one thread computes."""
 
     batch_size: int
     reduced_ms: float

@@ -45,43 +45,54 @@ class Peer:
 @contextmanager
 def peer(answers: Sequence[Answer]) -> Iterator[Peer]:
     """Gives the answers one after the other; one request too many is closed without an answer."""
-    received: list[Received] = []
-    remaining = iter(answers)
-    lock = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_one_request(self) -> None:
-            self.raw_requestline = self.rfile.readline()
-            if not self.raw_requestline or not self.parse_request():
-                self.close_connection = True
-                return
-            body = self.rfile.read(int(self.headers.get("content-length", "0")))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            with lock:
-                received.append(Received(self.command, self.path, headers, body, time.monotonic()))
-                answer = next(remaining, Answer(None))
-            if answer.before is not None:
-                answer.before()
-            self._give(answer)
-
-        def _give(self, answer: Answer) -> None:
-            if answer.status is None:
-                self.close_connection = True
-                return
-            content = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-            self.send_response_only(answer.status)
-            for name, value in {"content-length": str(len(content)), **answer.headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with _Server(answers) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield Peer(f"http://127.0.0.1:{server.server_port}", received)
+            yield Peer(f"http://127.0.0.1:{server.server_port}", server.received)
         finally:
             server.shutdown()
             thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """Each connection has a thread, and all of them the same answers."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.received: list[Received] = []
+        self._remaining = iter(answers)
+        self._lock = threading.Lock()
+
+    def next_answer(self, received: Received) -> Answer:
+        with self._lock:
+            self.received.append(received)
+            return next(self._remaining, Answer(None))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def handle_one_request(self) -> None:
+        self.raw_requestline = self.rfile.readline()
+        if not self.raw_requestline or not self.parse_request():
+            self.close_connection = True
+            return
+        body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.server.next_answer(Received(self.command, self.path, headers, body, time.monotonic()))
+        if answer.before is not None:
+            answer.before()
+        self._give(answer)
+
+    def _give(self, answer: Answer) -> None:
+        if answer.status is None:
+            self.close_connection = True
+            return
+        content = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+        self.send_response_only(answer.status)
+        for name, value in {"content-length": str(len(content)), **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pictures
 import pytest
-from asgi import multipart
+from classify_requests import CLASSIFY, MISDIRECTED, form
 from full_queue import full, taken
 from inference_requests import ENCODED, INFER, TEXT
 from serving import Files, Serving, serving, small_settings
@@ -20,10 +20,9 @@ from service.logs import JsonFormatter
 from service.request_id import HEADER
 
 IMAGE = pictures.png()
-CLASSIFY, EXPLAIN = "/v1/tasks/digits/classify", "/v1/tasks/digits/explain"
-MANY = "/v1/classify?tasks=digits,plain"
+EXPLAIN, MANY = "/v1/tasks/digits/explain", "/v1/classify?tasks=digits,plain"
 KEY = "the key of a client"
-_FORM = {"content": multipart([IMAGE] * 2), "headers": {"content-type": "multipart/form-data; boundary=frontier"}}
+_FORM = form([IMAGE] * 2)
 _TWO = {"inputs": [{**ENCODED, "shape": [2], "data": [TEXT, TEXT]}]}
 # Two images, and the places that one of them needs.
 TWO_IMAGES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -111,21 +110,18 @@ def test_an_explanation_needs_a_place_too(service: Serving) -> None:
     assert service.runtime.statistics.requests("digits", "failure") == failed  # it infers nothing
 
 
-def test_a_request_is_refused_before_it_is_looked_at(service: Serving) -> None:
+@pytest.mark.parametrize("path", [*TWO_IMAGES, EXPLAIN])
+def test_a_request_is_refused_before_it_is_looked_at(service: Serving, path: str) -> None:
+    headers = {"x-deadline-ms": "soon"}
     with full(service):
-        assert service.client.post(CLASSIFY, params={"top_k": "none"}).status_code == 429
-    assert service.client.post(CLASSIFY, params={"top_k": "none"}).status_code == 422
+        assert service.client.post(path, headers=headers).status_code == 429
+    assert service.client.post(path, headers=headers).status_code == 422
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("POST", "/v1/tasks/nothing/classify", 404),
-        ("POST", "/v2/models/nothing/infer", 404),
-        ("POST", "/v1/classify?tasks=digits,nothing", 404),
-        ("POST", "/v1/classify", 422),
-        ("POST", "/v1/nowhere", 404),
-        ("GET", CLASSIFY, 405),
+        *MISDIRECTED,
         ("GET", "/v1/tasks/digits", 200),
         ("GET", "/v2/models/digits/ready", 200),
         ("GET", "/readyz", 200),

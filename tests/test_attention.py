@@ -55,6 +55,13 @@ def test_only_few_scores_are_held(length: int, held: bool) -> None:
         assert attend(q, k, v, None).equal(fused) is not held  # they round differently
 
 
+@pytest.mark.parametrize(("dtype", "grad"), [(torch.bfloat16, True), (torch.float32, False)])
+def test_what_trains_or_is_exact_is_left_to_the_fused_kernel(dtype: torch.dtype, grad: bool) -> None:
+    q, k, v, bias = _inputs(dtype, 197, biased=True)
+    with torch.set_grad_enabled(grad):
+        assert attend(q, k, v, bias).equal(F.scaled_dot_product_attention(q, k, v, attn_mask=bias))
+
+
 def test_gradients_pass() -> None:
     q, k, v, _ = _inputs(torch.bfloat16, biased=False)
     q = q.clone().requires_grad_()

@@ -13,13 +13,16 @@ import pytest
 import safetensors.torch
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
-from fpet.backbone import create_backbone, load_backbone, refuse_uncovered
+from fpet.backbone import blueprint, create_backbone, load_backbone, refuse_uncovered
+from fpet.backbone_limits import check_depth
 from fpet.errors import BackboneError, UnsupportedError
 
 MORE = 256 * 2**20  # bytes
 SECONDS = 5.0  # of the processor
 HOSTILE: list[tuple[dict[str, object], str]] = [
     ({"depth": 100_000}, "depth = 100000: it should be a whole number from 1 to 128"),
+    ({"depth": 129}, "depth = 129: "),
+    ({"depth": 0}, "depth = 0: "),
     ({"depth": 2**80}, "depth = "),
     ({"depth": [10**10]}, "depth = "),
     ({"embed_dim": 2**20, "num_heads": 2**10}, r"'blocks.0.attn.proj.bias' has shape \[24\]; .* needs \[1048576\]"),
@@ -29,6 +32,7 @@ HOSTILE: list[tuple[dict[str, object], str]] = [
     ({"reg_tokens": 2**40}, "'pos_embed' has shape|lack 'reg_token'"),
     ({"patch_size": 2**11, "img_size": 2**12}, "'patch_embed.proj.weight' has shape"),
     ({"img_size": 2**20}, "an image of 1048576 x 1048576 pixels has more than 16777216"),
+    ({"img_size": [2**12, 2**12 + 2**4], "patch_size": 2**4}, "an image of 4096 x 4112 pixels has more than"),
     ({"img_size": 2**12}, "an image of 1024 x 1024 patches has more than 65536"),
     # No weights depend on the image size then.
     ({"img_size": 2**20, "pos_embed": "none"}, "pixels has more than"),
@@ -80,6 +84,11 @@ def test_a_header_that_asks_for_more_than_the_file_holds_is_refused(
         load_backbone(path)
     assert time.thread_time() - started < SECONDS
     assert str(refusal.value).startswith(f"{path}: ")
+
+
+def test_what_is_just_within_the_limits_is_not_refused() -> None:
+    check_depth({"depth": 128})
+    blueprint(ARCHITECTURE, {**ARGUMENTS, "img_size": 2**12, "patch_size": 2**4})  # 2**24 pixels, 2**16 patches
 
 
 @pytest.mark.usefixtures("little_memory")

@@ -189,7 +189,7 @@ def test_a_peer_gives_the_labels_of_the_full_model(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PEER_FOLDER", str(prepared.full))
     monkeypatch.setenv("PEER_THREADS", "1")
     with TestClient(create_app()) as client:
-        answer = client.post(f"/{prepared.names[0]}", content=image)
+        answer = client.post(f"/{prepared.tasks.names[0]}", content=image)
     (right,) = prepared.right([image], reduced=False)
     assert ways.WAYS[ways.THREADS].label(answer.content) in right
 

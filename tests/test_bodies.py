@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
 
 import pictures
 import pytest
+from classify_requests import CLASSIFY, form
 from full_queue import full
+from inference_requests import ENCODED, INFER
 from serving import Files, Serving, serving, small_settings
 
 IMAGE = pictures.png()
-CLASSIFY, MANY = "/v1/tasks/digits/classify", "/v1/classify?tasks=digits,plain"
+MANY = "/v1/classify?tasks=digits,plain"
+BODIES = {CLASSIFY: IMAGE, "/v1/tasks/digits/explain": IMAGE, INFER: json.dumps({"inputs": [ENCODED]}).encode()}
 LONG = 24 * 2**20  # bytes, more than the buffers of two sockets hold
+SECONDS = 15  # in which all is answered, half of those that a service waits for the rest of a body by default
 
 
-def begin(service: Serving, *headers: str, version: str = "1.1", length: int = len(IMAGE)) -> socket.socket:
+def begin(
+    service: Serving, *headers: str, path: str = CLASSIFY, version: str = "1.1", length: int = len(IMAGE)
+) -> socket.socket:
     """A request of which the body is still to come."""
-    lines = [f"POST {CLASSIFY} HTTP/{version}", "host: x", "content-type: image/png", f"content-length: {length}"]
-    connection = socket.create_connection(service.address, timeout=30)
+    lines = [f"POST {path} HTTP/{version}", "host: x", "content-type: image/png", f"content-length: {length}"]
+    connection = socket.create_connection(service.address, timeout=SECONDS)
     connection.sendall("\r\n".join([*lines, *headers, "", ""]).encode())
     return connection
 
@@ -35,8 +42,9 @@ def answer_on(connection: socket.socket) -> http.client.HTTPResponse:
 # Those that nobody reads.
 
 
-def test_nobody_has_to_send_an_image_to_be_refused(service: Serving) -> None:
-    with full(service), closing(begin(service)) as connection:
+@pytest.mark.parametrize("headers", [[], ["connection: close"]], ids=["kept", "closing"])
+def test_nobody_has_to_send_an_image_to_be_refused(service: Serving, headers: list[str]) -> None:
+    with full(service), closing(begin(service, *headers)) as connection:
         assert answer_on(connection).status == 429
 
 
@@ -62,6 +70,16 @@ def test_who_is_still_sending_can_read_the_answer_before_the_end(
         assert connection.recv(1) == b""
 
 
+def test_who_is_still_sending_can_read_the_answer_of_a_service_that_stops(small_files: Files) -> None:
+    with serving(small_settings(small_files, shutdown_delay=1)) as stopping:
+        stopping.server.should_exit = True  # what SIGTERM sets
+        stopping.until(lambda: stopping.client.get("/readyz").status_code == 503)
+        with closing(begin(stopping, path="/v1/tasks/nothing/classify", length=LONG)) as connection:
+            connection.sendall(bytes(LONG))
+            answer = answer_on(connection)
+            assert (answer.status, answer.getheader("connection")) == (404, "close")
+
+
 @pytest.mark.parametrize("headers", [[], ["connection: close"]], ids=["kept", "closing"])
 @pytest.mark.parametrize("more", [b"", IMAGE[:1]], ids=["nothing", "a byte"])
 def test_who_does_not_go_on_sending_is_hung_up_on(impatient: Serving, headers: list[str], more: bytes) -> None:
@@ -69,6 +87,17 @@ def test_who_does_not_go_on_sending_is_hung_up_on(impatient: Serving, headers: l
         assert answer_on(connection).status == 429
         connection.sendall(more)
         assert connection.recv(1) == b""
+
+
+def test_who_sent_what_nobody_read_is_as_idle_as_anybody(impatient: Serving) -> None:
+    with full(impatient), closing(begin(impatient)) as connection:
+        assert answer_on(connection).status == 429
+        connection.sendall(IMAGE)
+        with closing(begin(impatient)) as later:
+            assert answer_on(later).status == 429
+            assert later.recv(1) == b""  # hung up on, for it sent nothing
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert answer_on(connection).status == 200
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +116,14 @@ def narrow(small_files: Files) -> Iterator[Serving]:
         yield running
 
 
-def test_a_body_on_its_way_has_a_place(narrow: Serving) -> None:
-    with closing(begin(narrow)) as connection:
-        connection.sendall(IMAGE[:10])
+@pytest.mark.parametrize("path", BODIES)
+def test_a_body_on_its_way_has_a_place(narrow: Serving, path: str) -> None:
+    body = BODIES[path]
+    with closing(begin(narrow, path=path, length=len(body))) as connection:
+        connection.sendall(body[:10])
         narrow.until(lambda: narrow.metric("queue_size") == 1)
         assert narrow.classify(IMAGE).status_code == 429
-        connection.sendall(IMAGE[10:])
+        connection.sendall(body[10:])
         assert answer_on(connection).status == 200
     assert narrow.metric("queue_size") == 0
     assert narrow.classify(IMAGE).status_code == 200
@@ -109,3 +140,10 @@ def test_for_too_many_tasks_no_image_is_read(narrow: Serving) -> None:
     """No place will ever be free for them, so that coming back is of no use."""
     answer = narrow.client.post(MANY, content=b"", headers={"content-type": "image/png"})
     assert (answer.status_code, answer.json()["error_type"]) == (413, "too_large")
+
+
+def test_an_image_counts_once_a_task(service: Serving) -> None:
+    limit = service.runtime.settings.max_images
+    few, many = (service.client.post(MANY, **form([IMAGE] * number)) for number in (limit // 2, limit // 2 + 1))
+    assert (few.status_code, many.status_code) == (200, 413)
+    assert many.json()["error"] == "33 images for 2 tasks; the limit for their product is 64"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from serving import Files, serving, small_settings
 
 from service.calibration import Point, alternate, batch_sizes, measure, ratio_at
 
@@ -36,8 +37,15 @@ def test_forwards_take_turns_and_the_median_counts() -> None:
 
 
 def test_slow_forwards_are_timed_less_often() -> None:
-    point = measure(4, 9, lambda reduced: 1.0 if reduced else 3.0, longest=7.0)
-    assert point == Point(4, reduced_seconds=1.0, full_seconds=3.0)
+    left = {True: iter([1.0, 2.0]), False: iter([3.0, 4.0])}  # and no third ones
+    point = measure(4, 9, lambda reduced: next(left[reduced]), longest=10.0)
+    assert point == Point(4, reduced_seconds=1.5, full_seconds=3.5)
     times = alternate(9, lambda reduced: 1.0 if reduced else 3.0, longest=7.0)
     assert times == ([1.0, 1.0], [3.0, 3.0])
     assert alternate(9, lambda _: 5.0, longest=0.1) == ([5.0], [5.0])  # but once at least
+
+
+def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None:
+    with serving(small_settings(small_files, calibration_repeats=10)) as service:
+        task = service.runtime.catalog.loaded("digits")
+        assert [point.batch_size for point in service.runtime.engine.calibration(task)] == [1, 2, 4]

@@ -12,6 +12,7 @@ import numpy as np
 import pictures
 import pytest
 from asking import IMAGES, assert_alike, requests, url
+from full_queue import full
 from PIL import Image
 from serving import Serving
 
@@ -41,8 +42,8 @@ def test_an_answer_says_all_that_the_service_says(client: Client, service: Servi
     for name in VECTORS:
         assert getattr(answer, name) == pytest.approx(plain[name][0], abs=1e-5)
     assert 0 < answer.timings.inference <= answer.timings.total
-    (full,) = client.classify(IMAGES[0], "digits", tokens="full")
-    assert (full.tokens.out, full.logits, len(full.predictions)) == (17, None, 5)
+    (unreduced,) = client.classify(IMAGES[0], "digits", tokens="full")
+    assert (unreduced.tokens.out, unreduced.logits, len(unreduced.predictions)) == (17, None, 5)
 
 
 def test_every_form_of_an_image_is_answered_alike(client: Client, tmp_path: Path) -> None:
@@ -120,24 +121,17 @@ def test_what_no_image_is_to_blame_for_is_raised(client: Client) -> None:
 
 
 def test_a_full_queue_is_an_error_with_the_time_to_come_back(service: Serving) -> None:
-    admission = service.runtime.batcher.admit(service.runtime.settings.max_queue)
-    service.on_loop(admission.__enter__)
-    try:
-        with Client(url(service), retries=0) as client, pytest.raises(OverloadedError) as error:
-            client.classify(IMAGES, "digits")
-    finally:
-        service.on_loop(lambda: admission.__exit__(None, None, None))
+    with full(service), Client(url(service), retries=0) as client, pytest.raises(OverloadedError) as error:
+        client.classify(IMAGES, "digits")
     assert (error.value.retry_after or 0) >= 1
 
 
 def test_it_comes_back_when_the_queue_has_room(service: Serving) -> None:
-    admission = service.runtime.batcher.admit(service.runtime.settings.max_queue)
     refused = service.metric("failures_total", reason="overloaded")
-    service.on_loop(admission.__enter__)
     with Client(url(service)) as client, ThreadPoolExecutor(1) as thread:
-        answers = thread.submit(client.classify, IMAGES[:2], "digits")
-        service.until(lambda: service.metric("failures_total", reason="overloaded") > refused)
-        service.on_loop(lambda: admission.__exit__(None, None, None))
+        with full(service):
+            answers = thread.submit(client.classify, IMAGES[:2], "digits")
+            service.until(lambda: service.metric("failures_total", reason="overloaded") > refused)
         assert len(answers.result()) == 2
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,10 @@ from fpet.errors import TaskError
 from fpet.header import Method
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
-from service.engine import Engine, Group, Output, Work
+from service.engine import Engine
 from service.loaded import LoadedTask
 from service.metrics import Metrics, Saving
+from service.work import Group, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -149,6 +153,24 @@ def test_the_baseline_is_the_measured_time_scaled_by_the_calibrated_ratio(
     saving = saving_of(metrics, "digits")
     assert (saving.images, saving.tokens_in, saving.tokens_out) == (4, 4 * 17, 4 * 9)
     assert saving.baseline_seconds == pytest.approx(saving.forward_seconds * four.ratio)
+
+
+def test_timings_are_of_the_own_thread(engine: Engine, small_files: Files) -> None:
+    task, stop = load(engine, small_files, "digits"), threading.Event()
+
+    def keep_the_interpreter() -> None:
+        while not stop.is_set():
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(keep_the_interpreter)
+        try:
+            before, began = time.thread_time(), time.perf_counter()
+            timed = sum(engine.seconds(Group(task.family, True), task, 1) for _ in range(5))
+            own, passed = time.thread_time() - before, time.perf_counter() - began
+        finally:
+            stop.set()
+    assert timed <= own < passed / 2
 
 
 def test_without_calibration_no_baseline_is_claimed(

@@ -14,6 +14,7 @@ from fpet.baseline import raw_pixel_baseline
 from fpet.data import Dataset, load_dataset
 from fpet.evaluate import classify, evaluate
 from fpet.header import Method, TaskHeader
+from fpet.preprocess import Preprocessing
 from fpet.task import new_model
 from fpet.vit import AdaptedViT
 
@@ -84,3 +85,9 @@ def test_pictures_of_several_sizes_are_resized_for_the_baseline(tmp_path: Path) 
         picture(tmp_path / "ab"[index % 2] / f"{index}.png", 200 * (index % 2) + index, (9 + index % 3, 7))
     baseline = raw_pixel_baseline(load_dataset(str(tmp_path)))
     assert baseline.accuracy == 1
+
+
+def test_splits_of_several_sizes_are_resized_for_the_baseline(digits: Dataset) -> None:
+    larger = digits.test.resized(Preprocessing((16, 16))).images
+    mixed = dataclasses.replace(digits, test=dataclasses.replace(digits.test, images=larger))
+    assert abs(raw_pixel_baseline(mixed).accuracy - raw_pixel_baseline(digits).accuracy) < 0.1

@@ -33,7 +33,7 @@ write_atomically(Path(sys.argv[1]), bytes(2000), TaskError)
 
 def age(path: Path, seconds: float) -> None:
     then = time.time() - seconds
-    os.utime(path, (then, then))
+    os.utime(path, (then, then), follow_symlinks=False)
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def test_a_writer_holds_its_file_until_it_has_its_name(tmp_path: Path) -> None:
 
 
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.touch()
-    (tmp_path / ".link.fpet-unfinished").symlink_to(elsewhere)
+    for name in ("elsewhere", ".hidden", ".unfinished", "shown.fpet-unfinished"):
+        (tmp_path / name).touch()
+    (tmp_path / ".link.fpet-unfinished").symlink_to(tmp_path / "elsewhere")
     (tmp_path / ".folder.fpet-unfinished").mkdir()
     os.mkfifo(tmp_path / ".pipe.fpet-unfinished")
-    for path in (elsewhere, tmp_path / ".folder.fpet-unfinished", tmp_path / ".pipe.fpet-unfinished"):
-        age(path, 3700)
     before = sorted(tmp_path.iterdir())
+    for path in before:
+        age(path, 3700)
     assert remove_abandoned(tmp_path) == []
     assert sorted(tmp_path.iterdir()) == before

@@ -20,11 +20,12 @@ from fpet.adapters import ADAPTERS
 from fpet.header import Method
 from fpet.images import to_rgb
 from fpet.task import Task
-from service.engine import Engine, Group, Output, Work
+from service.engine import Engine
 from service.errors import ConflictError
 from service.folded import FoldedCache, Instance, make_instance
 from service.loaded import LoadedTask
 from service.metrics import Metrics
+from service.work import Group, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,11 +15,12 @@ from serving import Files, small_settings, write_foldable
 
 from fpet.header import Method
 from fpet.task import Task
-from service.engine import Engine, Work
+from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError
 from service.folding import Folding
 from service.loaded import LoadedTask
 from service.metrics import Metrics
+from service.work import Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -95,23 +96,26 @@ def test_a_task_that_becomes_hot_is_folded_and_says_so(part: Part, tmp_path: Pat
     assert not pinned
 
 
-def test_its_savings_rest_on_its_own_timings(part: Part, tmp_path: Path) -> None:
+def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path: Path) -> None:
     part.metrics.add_task("hot")
     hot = part.serve(write_foldable(tmp_path, "hot"))
     part.engine.calibrate(hot, 1, 1)
     part.ask(hot, 15)
-    instance, _ = part.folding.state(hot)
-    assert instance is not None
-    assert [point.batch_size for point in instance.points] == [1, 2, 4]
-    assert part.engine.calibration(hot, instance) == tuple(instance.points) != part.engine.calibration(hot)
+    points = part.engine.calibration(hot, folded=True)
+    assert [point.batch_size for point in points] == [1, 2, 4]
+    assert points != part.engine.calibration(hot)
     (before,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
     part.ask(hot, 1)
     (after,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
     seconds = after.forward_seconds - before.forward_seconds
-    assert after.baseline_seconds - before.baseline_seconds == pytest.approx(seconds * instance.points[0].ratio)
+    assert after.baseline_seconds - before.baseline_seconds == pytest.approx(seconds * points[0].ratio)
     part.ask(hot, 1, reduced=False)  # costs, and saves nothing
     (full,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
     assert full == after
+    other = part.serve(write_foldable(tmp_path, "other", 1))
+    part.ask(other, 15)
+    assert part.folded(other)
+    assert part.engine.calibration(other, folded=True) == points  # it takes as long
 
 
 def test_one_that_is_not_faster_is_dropped_and_not_tried_again(

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from full_queue import full, taken
 from inference_requests import (
     ELEMENTS,
     ENCODED,
@@ -103,15 +104,19 @@ def test_the_index_takes_a_body_or_none(service: Serving, body: bytes) -> None:
 
 
 def test_tensors_wait_in_the_same_queue(service: Serving) -> None:
-    admission = service.runtime.batcher.admit(service.runtime.settings.max_queue)
-    service.on_loop(admission.__enter__)
-    try:
+    with full(service):
         answer = infer(service, GOOD)
-    finally:
-        service.on_loop(lambda: admission.__exit__(None, None, None))
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
     assert infer(service, GOOD).status_code == 200
+
+
+def test_every_image_of_a_tensor_needs_a_place(service: Serving) -> None:
+    two = {**GOOD, "shape": [2, *GOOD["shape"][1:]], "data": 2 * GOOD["data"]}
+    with taken(service, service.runtime.settings.max_queue - 1):
+        assert infer(service, two).status_code == 429
+        assert infer(service, GOOD).status_code == 200
+    assert service.metric("queue_size") == 0
 
 
 def test_whose_time_is_up_enters_no_batch(service: Serving) -> None:

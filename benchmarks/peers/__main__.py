@@ -29,6 +29,7 @@ from benchmarks.peers.ways import PACKAGES, WAYS, Way, starts
 from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn
 from benchmarks.servers import Server
+from benchmarks.tasks import EMBEDDED, MODELS
 from service.hardware import cores, pick_dtype
 
 
@@ -92,7 +93,7 @@ def _load(server: Server, way: Way, prepared: Prepared, concurrency: int, second
     images = pictures()
 
     def request() -> bytes:
-        return way.request(server.port, random.choice(prepared.names), random.choice(images))
+        return way.request(server.port, random.choice(prepared.tasks.names), random.choice(images))
 
     server.resume()
     done = asyncio.run(load(server.port, concurrency, seconds, request)).require_success()
@@ -108,8 +109,9 @@ async def _check(server: Server, way: Way, prepared: Prepared) -> None:
         RuntimeError: if the label is not the right one.
     """
     server.resume()
-    images = pictures()[: len(prepared.names)]
-    for name, image, right in zip(prepared.names, images, prepared.right(images, reduced=way.reduced), strict=True):
+    names = prepared.tasks.names
+    images = pictures()[: len(names)]
+    for name, image, right in zip(names, images, prepared.right(images, reduced=way.reduced), strict=True):
         answer, body = await ask(server.port, way.request(server.port, name, image))
         if answer.status != 200 or way.label(body) not in right:
             raise RuntimeError(f"{way.server} answers {answer.status} {body!r} for {name}; right is {sorted(right)}")
@@ -121,9 +123,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="python -m benchmarks.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    root.add_argument(
-        "--model", choices=("embedded", "vit-small"), default="embedded", help="vit-small has random weights"
-    )
+    root.add_argument("--model", choices=MODELS, default=EMBEDDED, help="vit-small has random weights")
     root.add_argument("--tasks", type=int, nargs="+", default=[1, 16], help="how many are served (default: 1 16)")
     root.add_argument("--rounds", type=int, default=5, help="how often each is timed, in turn (default: %(default)s)")
     root.add_argument("--seconds", type=float, default=10, help="of each timing (default: %(default)s)")

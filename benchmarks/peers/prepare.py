@@ -9,16 +9,11 @@ from pathlib import Path
 import torch
 
 from benchmarks.peers.models import decode, write_models
-from benchmarks.variations import unquantised, write_variations
-from fpet.backbone import create_backbone, load_backbone, save_backbone
-from fpet.header import Method
-from fpet.task import Task, new_model
-from fpet.untrained import half_way, new_header
-from fpet.weights import default_backbone, task_path
+from benchmarks.tasks import Tasks, write_tasks
+from fpet.backbone import load_backbone
+from fpet.task import Task
 
-EMBEDDED_TASK = "digits"  # LoRA, which folds, so that the peers can have it as a full model
-_SMALL = "vit_small_patch16_224"
-_CLASSES = 10
+_EMBEDDED_TASK = "digits"  # LoRA, which folds, so that the peers can have it as a full model
 # How far below the best a logit may be, in times the distance of the best to their mean, to be the right label too.
 # The networks compute in bfloat16, with other roundings in batches of other sizes.
 _TOLERANCE = 0.1
@@ -26,18 +21,16 @@ _TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Prepared:
-    """names: of the tasks; backbone: file; tasks: folder of task files; full: folder of full models."""
+    """full: folder of the tasks as full models."""
 
-    names: list[str]
-    backbone: Path
-    tasks: Path
+    tasks: Tasks
     full: Path
 
     def right(self, images: Sequence[bytes], *, reduced: bool) -> list[set[str]]:
         """The labels that count as right for the i-th image by the i-th task, as computed in float32."""
-        backbone, right = load_backbone(self.backbone), []
-        for name, image in zip(self.names, images, strict=True):
-            task = Task.load(self.tasks / f"{name}.safetensors")
+        backbone, right = load_backbone(self.tasks.backbone), []
+        for name, image in zip(self.tasks.names, images, strict=True):
+            task = Task.load(self.tasks.folder / f"{name}.safetensors")
             model = task.build(backbone)
             with torch.inference_mode():
                 pixels = task.header.preprocessing.normalize(
@@ -50,21 +43,9 @@ class Prepared:
 
 
 def prepare(folder: Path, model: str, count: int) -> Prepared:
-    """Writes so many tasks of a model, `embedded` or `vit-small`, whose weights are random."""
-    tasks, full = folder / "tasks", folder / "full"
-    for path in (tasks, full):
-        path.mkdir(parents=True)
-    if model == "embedded":
-        path = default_backbone()
-        backbone = load_backbone(path)
-        header, adapted = unquantised(Task.load(task_path(EMBEDDED_TASK)), backbone)
-    else:
-        path = folder / "backbone.safetensors"
-        backbone = create_backbone(_SMALL, {})
-        save_backbone(path, backbone.vit, _SMALL, {}, {})
-        methods = Method("lora", {"dim": 8}), half_way(Method("bdm"), backbone.geometry.depth)
-        header = new_header("small", tuple(map(str, range(_CLASSES))), backbone, methods, 32)
-        adapted = new_model(header, backbone)
-    names = write_variations(tasks, header, adapted, count)
-    write_models(full, sorted(tasks.iterdir()), backbone)
-    return Prepared(names, path, tasks, full)
+    """Writes so many tasks of a model, one of `benchmarks.tasks.MODELS`."""
+    full = folder / "full"
+    full.mkdir()
+    tasks = write_tasks(folder, model, _EMBEDDED_TASK, count)
+    write_models(full, sorted(tasks.folder.iterdir()), load_backbone(tasks.backbone))
+    return Prepared(tasks, full)

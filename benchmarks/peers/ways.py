@@ -43,7 +43,7 @@ def starts(prepared: Prepared, python: str) -> dict[str, Callable[[], AbstractCo
 
     count = cores()
     return {
-        FPET: partial(fpet_serve, prepared.tasks, "--backbone", str(prepared.backbone)),
+        FPET: partial(fpet_serve, prepared.tasks.folder, "--backbone", str(prepared.tasks.backbone)),
         THREADS: peer("plain", 1, count),
         PROCESSES: peer("plain", count, 1),
         LITSERVE: peer("lit", count),

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from service.deadline import Deadline
 from service.disconnect import unless_gone
-from service.engine import Output
 from service.errors import InvalidRequestError, TooLargeError
 from service.inference import Inference
 from service.inputs import BYTES, JSON, MULTIPART
@@ -19,6 +18,7 @@ from service.loaded import LoadedTask
 from service.routes.common import DeadlineDep, RuntimeDep, errors, name_tasks, note, split_names
 from service.runtime import Runtime
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
+from service.work import Output
 
 router = APIRouter(tags=["classify"])
 

@@ -44,11 +44,11 @@ async def _authorization(
 AuthorizationDep = Annotated[str | None, Depends(_authorization)]
 
 
-# What every inference depends on depends on nothing else: solving that would cost as much again.
-
-
 class _Client(HTTPBearer):
-    """Lets nobody through without an API key, if the service has any."""
+    """Lets nobody through without an API key, if the service has any.
+
+    Like `_deadline` it depends on nothing else: every inference needs both, and to solve that would cost as much again.
+    """
 
     async def __call__(self, request: HTTPConnection) -> None:
         settings = _runtime_of(request).settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,6 +15,7 @@ from fpet.visualize import merged
 from service.disconnect import unless_gone
 from service.errors import InvalidRequestError
 from service.inputs import JSON
+from service.loaded import LoadedTask
 from service.routes.classify import BODY
 from service.routes.common import DeadlineDep, RuntimeDep, errors
 from service.schemas import Explanation, TokenCounts
@@ -43,28 +45,30 @@ async def explain(
     """Shows which patches of one image the task's token reduction merged."""
     runtime.require_ready()
     loaded = runtime.catalog.loaded(task)
+    media_type, show = (_PNG, _picture) if format == "png" else (JSON, partial(_numbers, loaded))
     with runtime.batcher.admit(1):
         images = await runtime.reader.read(request, deadline)
         if len(images) > 1:
             raise InvalidRequestError(f"{len(images)} images; one is explained at a time")
         try:
-            pixels, groups = await unless_gone(request, runtime.explain(loaded, images[0], deadline=deadline))
+            content = await unless_gone(request, runtime.explain(loaded, images[0], show, deadline=deadline))
         except UnsupportedError as error:
             raise InvalidRequestError(f"the task {task}: {error}") from error
-    headers = {"x-task-digest": loaded.digest}
-    if format == "png":
-        return Response(_png(merged(pixels, groups)), media_type=_PNG, headers=headers)
-    answer = Explanation(
-        task=task,
-        digest=loaded.digest,
-        generation=loaded.generation,
-        groups=groups.tolist(),
-        tokens=TokenCounts(into=loaded.tokens_in, out=loaded.tokens_out),
-    )
-    return Response(answer.model_dump_json(by_alias=True), media_type=JSON, headers=headers)
+    return Response(content, media_type=media_type, headers={"x-task-digest": loaded.digest})
 
 
-def _png(pixels: Tensor) -> bytes:
+def _picture(pixels: Tensor, groups: Tensor) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(buffer, "PNG")
+    Image.fromarray(merged(pixels, groups).permute(1, 2, 0).numpy()).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def _numbers(task: LoadedTask, _: Tensor, groups: Tensor) -> bytes:
+    explanation = Explanation(
+        task=task.header.name,
+        digest=task.digest,
+        generation=task.generation,
+        groups=groups.tolist(),
+        tokens=TokenCounts(into=task.tokens_in, out=task.tokens_out),
+    )
+    return explanation.model_dump_json(by_alias=True).encode()

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from service.engine import Output
 from service.errors import InvalidRequestError
 from service.loaded import LoadedTask
 from service.v2.binary import pack_bytes
 from service.v2.request import LABELS, Question, WantedOutput
 from service.v2.schemas import InferResponse, OutputTensor
+from service.work import Output
 
 
 @dataclass(frozen=True)

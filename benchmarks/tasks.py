@@ -1,0 +1,48 @@
+"""Tasks of one family to measure a service with: as the embedded one of that name, or of a larger backbone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.variations import unquantised, write_variations
+from fpet.backbone import create_backbone, load_backbone, save_backbone
+from fpet.header import Method
+from fpet.task import Task, new_model
+from fpet.untrained import half_way, new_header
+from fpet.weights import default_backbone, task_path
+
+EMBEDDED = "embedded"
+_ARCHITECTURES = {"vit-small": "vit_small_patch16_224"}
+MODELS = (EMBEDDED, *_ARCHITECTURES)
+_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """backbone: its file; folder: of the task files; names: of the tasks."""
+
+    backbone: Path
+    folder: Path
+    names: list[str]
+
+
+def write_tasks(folder: Path, model: str, embedded: str, count: int) -> Tasks:
+    """Writes so many tasks into a new folder, and the backbone beside it if it is not the embedded one.
+
+    model: one of `MODELS`; embedded: task that those of the embedded model are like. Those of another have LoRA and
+    token reduction at the middle block, and all its weights are random.
+    """
+    tasks = folder / "tasks"
+    tasks.mkdir(parents=True)
+    if model == EMBEDDED:
+        path = default_backbone()
+        header, adapted = unquantised(Task.load(task_path(embedded)), load_backbone(path))
+    else:
+        architecture = _ARCHITECTURES[model]
+        path, backbone = folder / "backbone.safetensors", create_backbone(architecture, {})
+        save_backbone(path, backbone.vit, architecture, {}, {})
+        methods = Method("lora", {"dim": 8}), half_way(Method("bdm"), backbone.geometry.depth)
+        header = new_header(model, tuple(map(str, range(_CLASSES))), backbone, methods, 32)
+        adapted = new_model(header, backbone)
+    return Tasks(path, tasks, write_variations(tasks, header, adapted, count))

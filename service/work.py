@@ -1,0 +1,39 @@
+"""What the engine is given and gives back: images, those that can share a batch, and answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from service.folded import Instance
+from service.loaded import Family, LoadedTask
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the images of a batch have in common, dtype that of their pixels; a folded task has groups to itself."""
+
+    family: Family
+    reduced: bool
+    folded: Instance | None = None
+    dtype: torch.dtype = torch.uint8
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """An image to be classified by a task; pixels: [3, H, W], of the size that the task asks for, uint8 or, if they are
+    normalised as it asks, float32."""
+
+    task: LoadedTask
+    pixels: Tensor
+
+
+@dataclass(frozen=True)
+class Output:
+    """The answer for one image, float32 on the CPU: logits [K], probabilities [K], embedding [C]."""
+
+    logits: Tensor
+    probabilities: Tensor
+    embedding: Tensor

@@ -1,0 +1,114 @@
+"""Who waits for a batch has a place in the queue: it runs, leaves or is late, and the place is another's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from batching import ask, batching, settle, start
+
+from service.deadline import Deadline
+from service.errors import DeadlineExceededError, NotReadyError, OverloadedError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
+    with batching() as (subject, _):
+        await ask(subject, "a", 0)
+        with subject.admit(8), pytest.raises(OverloadedError) as refused, subject.admit(1):
+            pytest.fail("admitted")
+        assert int(refused.value.headers["retry-after"]) >= 1
+        assert "8 places, 8 are taken" in refused.value.message
+        assert await ask(subject, "a", 1) == [("a", 1)]
+
+
+async def test_a_ticket_grows_as_far_as_there_are_places() -> None:
+    with batching() as (subject, _):
+        with subject.admit(5), subject.admit(1) as ticket:
+            subject.top_up(ticket, 3)
+            assert subject.full
+            with pytest.raises(OverloadedError, match="8 places, 5 are taken and 4 are needed"):
+                subject.top_up(ticket, 4)
+            assert subject.queued == 8  # what it had, it keeps
+            await subject.submit(ticket, [("a", item) for item in range(3)], Deadline.after(20))
+            assert subject.queued == 5
+        assert (subject.queued, subject.full) == (0, False)
+
+
+async def test_a_place_is_free_again_once_its_item_runs() -> None:
+    with batching(max_queue=1) as (subject, model):
+        model.gate.clear()
+        running = start(subject, "a", 0)
+        await settle()
+        waiting = start(subject, "a", 1)
+        await settle()
+        with pytest.raises(OverloadedError):
+            await ask(subject, "a", 2)
+        model.gate.set()
+        assert await asyncio.gather(running, waiting) == [[("a", 0)], [("a", 1)]]
+
+
+async def test_an_expired_item_never_enters_a_batch() -> None:
+    with batching() as (subject, model):
+        model.gate.clear()
+        running = start(subject, "a", 0)
+        await settle()
+        with pytest.raises(DeadlineExceededError):
+            await ask(subject, "a", 1, 2, seconds=0.01)
+        assert subject.queued == 0
+        model.gate.set()
+        await running
+        with pytest.raises(DeadlineExceededError):
+            await ask(subject, "a", 3, seconds=-1)
+        assert model.batches == [("a", [0])]
+
+
+async def test_the_deadline_also_ends_a_batch_that_runs() -> None:
+    with batching() as (subject, model):
+        model.gate.clear()
+        with pytest.raises(DeadlineExceededError):
+            await ask(subject, "a", 0, seconds=0.01)
+        model.gate.set()
+        assert await ask(subject, "a", 1) == [("a", 1)]
+
+
+async def test_who_left_is_dropped_before_batching() -> None:
+    with batching() as (subject, model):
+        model.gate.clear()
+        tasks = [start(subject, "a", item) for item in range(3)]
+        await settle()
+        tasks[1].cancel()
+        await settle()
+        assert subject.queued == 1
+        model.gate.set()
+        await asyncio.wait(tasks)
+        assert tasks[1].cancelled()
+        assert model.batches == [("a", [0]), ("a", [2])]
+
+
+async def test_who_leaves_from_among_other_kinds_is_dropped() -> None:
+    with batching() as (subject, model):
+        model.gate.clear()
+        tasks = [start(subject, "a", item) for item in (0, 1, 1001, 2001)]
+        await settle()
+        tasks[2].cancel()
+        await settle()
+        model.gate.set()
+        await asyncio.wait(tasks)
+        assert [items for _, items in model.batches] == [[0], [1, 2001]]
+
+
+async def test_draining_answers_what_was_admitted_and_admits_nothing() -> None:
+    with batching() as (subject, model):
+        model.gate.clear()
+        tasks = [start(subject, "a", item) for item in range(2)]
+        await settle()
+        draining = asyncio.create_task(subject.drain())
+        await settle()
+        with pytest.raises(NotReadyError):
+            await ask(subject, "a", 2)
+        assert not draining.done()
+        model.gate.set()
+        await draining
+        assert [task.result() for task in tasks] == [[("a", 0)], [("a", 1)]]

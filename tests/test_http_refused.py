@@ -1,0 +1,76 @@
+"""The service asked wrongly, over real HTTP: every refusal is a sentence in the one form."""
+
+from __future__ import annotations
+
+import time
+
+import pictures
+import pytest
+from classify_requests import CLASSIFY, IMAGES, MISDIRECTED, form
+from serving import Serving
+
+
+@pytest.mark.parametrize(
+    ("image", "status", "error_type"),
+    [
+        (b"", 400, "bad_request"),
+        (b"not an image", 400, "bad_image"),
+        (IMAGES[0][:-30], 400, "bad_image"),
+        (pictures.animated("GIF"), 400, "bad_image"),
+        (pictures.encode(pictures.scene(), "TIFF"), 415, "unsupported_type"),
+        (pictures.hundred_megapixels(), 413, "too_large"),
+    ],
+    ids=["empty", "undecodable", "truncated", "animated", "tiff", "100 megapixels"],
+)
+def test_bad_images_are_refused_with_a_sentence(service: Serving, image: bytes, status: int, error_type: str) -> None:
+    answer = service.classify(image)
+    assert answer.status_code == status
+    assert answer.json()["error_type"] == error_type
+    assert " " in answer.json()["error"]
+    assert service.classify(IMAGES[0]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        *MISDIRECTED,
+        ("POST", f"{CLASSIFY}?top_k=0", 422),
+        ("POST", f"{CLASSIFY}?top_k=11", 422),
+        ("POST", f"{CLASSIFY}?tokens=few", 422),
+        ("POST", f"{CLASSIFY}?outputs=thoughts", 422),
+        ("POST", f"{CLASSIFY}?topk=1", 422),
+    ],
+)
+def test_every_error_has_the_one_form(service: Serving, method: str, path: str, status: int) -> None:
+    answer = service.client.request(method, path, content=IMAGES[0], headers={"content-type": "image/png"})
+    assert answer.status_code == status
+    assert set(answer.json()) == {"error", "error_type"}
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "video/mp4"])
+def test_other_content_types_are_refused_by_naming_those_accepted(service: Serving, content_type: str) -> None:
+    answer = service.client.post(CLASSIFY, content=b"x", headers={"content-type": content_type})
+    assert answer.status_code == 415
+    assert "multipart/form-data" in answer.json()["error"]
+
+
+def test_ten_thousand_parts_are_refused_quickly(service: Serving) -> None:
+    started = time.perf_counter()
+    answer = service.client.post(CLASSIFY, **form([IMAGES[0]] * 10_000))
+    assert answer.status_code == 413
+    assert answer.json() == {"error": "the request has more than 64 images", "error_type": "too_large"}
+    assert time.perf_counter() - started < 5
+
+
+def test_a_body_over_the_limit_is_refused(service: Serving) -> None:
+    too_long = bytes(service.runtime.settings.max_body + 1)
+    assert service.classify(too_long).status_code == 413
+    chunked = (too_long[i : i + 2**20] for i in range(0, len(too_long), 2**20))
+    answer = service.client.post(CLASSIFY, content=chunked, headers={"content-type": "image/png"})
+    assert answer.status_code == 413
+
+
+def test_one_bad_image_of_several_is_named(service: Serving) -> None:
+    answer = service.client.post(CLASSIFY, **form([IMAGES[0], b"bad", IMAGES[1]]))
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "image 1: the bytes are not an image"

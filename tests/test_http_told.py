@@ -1,0 +1,60 @@
+"""What the service tells of its tasks, its work and itself, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from classify_requests import IMAGES
+from serving import Files, Serving, serving, small_settings
+
+
+def test_metrics_show_requests_tokens_and_what_was_saved(small_files: Files) -> None:
+    with serving(small_settings(small_files)) as fresh:
+        for _ in range(3):
+            fresh.classify(IMAGES[0])
+        fresh.classify(IMAGES[0], tokens="full")
+        fresh.classify(IMAGES[0], "nothing")
+        fresh.classify(b"bad")
+        assert fresh.metric("requests_total", task="digits", code="200") == 4
+        assert fresh.metric("requests_total", task="digits", code="400") == 1
+        assert fresh.metric("requests_total", task="_other", code="404") == 1
+        assert fresh.metric("failures_total", reason="bad_image") == 1
+        assert fresh.metric("tokens_in_total", task="digits", tokens="reduced") == 3 * 17
+        assert fresh.metric("tokens_out_total", task="digits", tokens="reduced") == 3 * 9
+        assert fresh.metric("task_loads_total", result="loaded") == 2
+        seconds = fresh.metric("forward_seconds_total", task="digits", tokens="reduced")
+        baseline = fresh.metric("forward_baseline_seconds_total", source="calibrated", task="digits")
+        savings = fresh.client.get("/v1/savings").json()
+        (measured,) = [one for one in savings["calibration"] if one["task"] == "digits"]
+        assert [point["batch_size"] for point in measured["points"]] == [1, 2, 4]
+        (point, *_) = fresh.runtime.engine.calibration(fresh.runtime.catalog.loaded("digits"))
+        assert baseline / seconds == pytest.approx(point.ratio)
+        (saved,) = [one for one in savings["tasks"] if one["task"] == "digits"]
+        assert saved["images"] == 3
+        assert saved["speedup"] == pytest.approx(point.ratio)
+
+
+def test_tasks_are_listed_with_what_is_known_of_them(service: Serving) -> None:
+    tasks = service.client.get("/v1/tasks").json()["tasks"]
+    assert [task["name"] for task in tasks] == ["digits", "plain"]
+    digits = service.client.get("/v1/tasks/digits").json()
+    assert digits == tasks[0]
+    assert digits["state"] == "loaded"
+    assert digits["labels"] == list("0123456789")
+    assert digits["adapter"] == "adaptformer"
+    assert digits["reducer"] == "bdm"
+    assert digits["tokens"] == {"in": 17, "out": 9}
+    assert digits["digest"] == service.classify(IMAGES[0]).json()["digest"]
+
+
+def test_health_and_documentation(service: Serving) -> None:
+    assert service.client.get("/livez").json() == {"status": "alive"}
+    assert service.client.get("/readyz").json() == {"status": "ready"}
+    assert service.client.get("/").headers["location"] == "/docs"
+    assert service.client.get("/docs").status_code == 200
+    described = service.client.get("/openapi.json").json()["paths"]["/v1/tasks/{task}/classify"]["post"]
+    assert set(described["requestBody"]["content"]) >= {"image/*", "multipart/form-data", "application/json"}
+    for code in ("200", "400", "404", "413", "415", "422", "429", "503", "504"):
+        assert code in described["responses"]
+    json.dumps(described)
