@@ -81,6 +81,14 @@ def test_resizing_agrees_with_pillow_within_one_grey_level() -> None:
     assert (ours - theirs).abs().max() <= 1
 
 
+def test_pictures_of_the_right_size_are_left_as_they_are() -> None:
+    image = to_rgb(Image.fromarray(np.random.default_rng(0).integers(0, 255, (14, 21, 3), dtype=np.uint8)))
+    left, halved = Preprocessing((14, 21)).resize(image), Preprocessing((7, 10)).resize(image)
+    assert torch.equal(left, image)
+    assert left.is_contiguous()
+    assert halved.is_contiguous()
+
+
 def test_normalisation_maps_the_range_as_configured() -> None:
     images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 1, 1)
     half = Preprocessing((1, 1)).normalize(images, torch.float32)
