@@ -12,10 +12,13 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 from benchmarks.markdown import table
+from benchmarks.rounds import in_turn
+from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone, create_backbone
 from fpet.commands import method_options, options
 from fpet.data import Dataset, Split
@@ -28,7 +31,7 @@ from fpet.untrained import new_header
 _CLASSES = 100
 _WARM_UP = 2  # steps that are not timed
 _MIB = 2**20
-_HEAD = ("token reduction", "tokens", "seconds a step", "time ratio", "memory (MiB)", "memory ratio")
+_HEAD = ("token reduction", "tokens", "seconds a step", "time ratio", "spread", "memory (MiB)", "memory ratio")
 
 
 def random_data(classes: int, images: int, side: int) -> Dataset:
@@ -62,6 +65,7 @@ def memory(backbone: Backbone, methods: tuple[Method, Method], batch_size: int, 
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
+    keep_freed_memory()  # as `fpet train` does
     backbone = create_backbone(arguments.architecture, arguments.architecture_arguments)
     backbone.vit.to(arguments.device)
     adapter, reducer = method_options.methods(arguments, backbone.geometry.depth)
@@ -69,18 +73,15 @@ def main(arguments: argparse.Namespace) -> None:
     size, precision = arguments.batch_size, arguments.precision
     kept = [memory(backbone, methods, size, precision) for methods in both]
     runs = [new_run(backbone, methods, size, precision) for methods in both]
-    times: list[list[float]] = [[], []]
-    for repeat in range(_WARM_UP + arguments.repeats):
-        for run, spent in zip(runs, times, strict=True):
-            taken = seconds(run)
-            if repeat >= _WARM_UP:
-                spent.append(taken)
-    medians = [statistics.median(spent) for spent in times]
+    ways = {str(index): partial(seconds, run) for index, run in enumerate(runs)}
+    times = [timed[_WARM_UP:] for timed in in_turn(ways, _WARM_UP + arguments.repeats).values()]
     rows: list[Sequence[str]] = []
-    for methods, run, median, held in zip(both, runs, medians, kept, strict=True):
-        time_ratio, memory_ratio = f"{median / medians[0]:.3f}", f"{held / kept[0]:.3f}"
-        tokens, memory_used = str(run.model.tokens_out), f"{held / _MIB:.1f}"
-        rows.append((methods[1].kind, tokens, f"{median:.4f}", time_ratio, memory_used, memory_ratio))
+    for (_, method), run, timed, held in zip(both, runs, times, kept, strict=True):
+        ratios = [spent / full for spent, full in zip(timed, times[0], strict=True)]
+        spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+        memory_used, memory_ratio = f"{held / _MIB:.1f}", f"{held / kept[0]:.3f}"
+        row = (f"{statistics.median(timed):.4f}", f"{statistics.median(ratios):.3f}", spread, memory_used, memory_ratio)
+        rows.append((method.kind, str(run.model.tokens_out), *row))
     print(table(_HEAD, rows))
     print(_conditions(arguments, adapter))
 
@@ -90,7 +91,7 @@ def _conditions(arguments: argparse.Namespace, adapter: Method) -> str:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     return (
         f"{arguments.architecture} with {adapter.kind}, batches of {arguments.batch_size}, {arguments.precision}, "
-        f"{name}, torch {torch.__version__}; medians of {arguments.repeats} steps, alternating"
+        f"{name}, torch {torch.__version__}; medians of {arguments.repeats} steps, timed in turn"
     )
 
 

@@ -2,36 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, cast
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-# Beyond so many scores in a batch, writing and reading them costs what the faster products save.
-_MOST_SCORES = 2**23
+# As many scores stay in a processor's cache between the products that write and read them.
+_SCORES_AT_A_TIME = 2**20
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """softmax(q kᵀ / sqrt(head_dim) + bias) v, [B, num_heads, N, head_dim] as each of q, k and v.
 
-    bias: [B, 1, 1, N] or None. As torch's fused kernel computes it, save that for inference in bfloat16 on a CPU the
-    scores, unless they are very many, are rounded to bfloat16: there two batched products are faster.
+    bias: [B, 1, 1, N] or None. As torch's fused kernel computes it, save that in bfloat16 on a CPU the scores are
+    rounded to bfloat16.
     """
-    if not _by_products(q):
+    if not _faster_by_products(q, bias):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    q_, k_, v_ = (x.flatten(0, 1) for x in (q, k, v))
+    rows = None if bias is None else bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)
+    by_products = _Products.apply if torch.is_grad_enabled() else _attend
+    return cast(Tensor, by_products(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), rows)).view(v.shape)
+
+
+def _faster_by_products(q: Tensor, bias: Tensor | None) -> bool:
+    if q.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    # For a bias with a gradient torch has no fused kernel there: it would keep all scores, in float32.
+    return q.dtype == torch.bfloat16 or (q.dtype == torch.float32 and bias is not None and bias.requires_grad)
+
+
+class _Products(torch.autograd.Function):
+    """`_attend` with a gradient for all four, which computes the scores once more and so keeps none."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(q, k, v, bias)
+        return _attend(q, k, v, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        slices = [_gradients(*some) for some in _slices(grad, *ctx.saved_tensors)]
+        found = [torch.cat(parts) for parts in zip(*slices, strict=True)]
+        return (*found, None)[:4]  # None: for a bias that is not there
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Attention of R matrices: q, k, v: [R, N, head_dim]; bias: [R, 1, N] or None."""
+    return torch.cat([torch.bmm(_weights(*some[1:]), some[0]) for some in _slices(v, q, k, bias)])
+
+
+def _weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """The share of each key in each query's answer, [R, N, N]."""
     scale = q.shape[-1] ** -0.5
     if bias is None:
-        scores = torch.baddbmm(q.new_empty(()), q_, k_.mT, beta=0, alpha=scale)  # what beta is 0 for is not read
-    else:
-        scores = torch.baddbmm(bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1), q_, k_.mT, alpha=scale)
-    return torch.bmm(scores.softmax(dim=-1), v_).reshape(v.shape)
+        return torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale).softmax(dim=-1)  # beta 0: it is not read
+    return torch.baddbmm(bias, q, k.mT, alpha=scale).softmax(dim=-1)
 
 
-def _by_products(q: Tensor) -> bool:
-    batch, heads, length, _ = q.shape
-    return (
-        q.device.type == "cpu"
-        and q.dtype == torch.bfloat16
-        and not torch.is_grad_enabled()  # the backward pass of the fused kernel keeps no scores
-        and batch * heads * length**2 <= _MOST_SCORES
-    )
+def _gradients(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> list[Tensor]:
+    """Of q, k, v and, where there is one, bias, from that of the answer, [R, N, head_dim]."""
+    scale = q.shape[-1] ** -0.5
+    weights = _weights(q, k, bias)
+    scores = torch._softmax_backward_data(torch.bmm(grad, v.mT), weights, -1, weights.dtype)
+    unread = q.new_empty(())
+    dq = torch.baddbmm(unread, scores, k, beta=0, alpha=scale)
+    dk = torch.baddbmm(unread, scores.mT, q, beta=0, alpha=scale)
+    found = [dq, dk, torch.bmm(weights.mT, grad)]
+    return found if bias is None else [*found, scores.sum(dim=1, keepdim=True)]
+
+
+def _slices(first: Tensor, *others: Tensor | None) -> Iterator[list[Any]]:
+    """Slices of all of them, of so many matrices [N, ...] as have few enough scores."""
+    rows, length, _ = first.shape
+    at_a_time = max(1, _SCORES_AT_A_TIME // length**2)
+    for start in range(0, rows, at_a_time):
+        yield [part if part is None else part[start : start + at_a_time] for part in (first, *others)]

@@ -7,6 +7,7 @@ slows both, and their ratio was measured in turn.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,25 +34,30 @@ def batch_sizes(largest: int) -> list[int]:
     return sorted({*(2**i for i in range(largest.bit_length())), largest})
 
 
-def measure(batch_size: int, repeats: int, seconds: Callable[[bool], float], longest: float = math.inf) -> Point:
+def measure(
+    batch_size: int, repeats: int, seconds: Callable[[bool], float], *, shortest: float = 0.0, longest: float = math.inf
+) -> Point:
     """Times both forwards of a batch of that size, as `alternate` does."""
-    reduced, full = alternate(repeats, seconds, longest)
+    reduced, full = alternate(repeats, seconds, shortest=shortest, longest=longest)
     return Point(batch_size, median(reduced), median(full))
 
 
 def alternate(
-    repeats: int, seconds: Callable[[bool], float], longest: float = math.inf
+    repeats: int, seconds: Callable[[bool], float], *, shortest: float = 0.0, longest: float = math.inf
 ) -> tuple[list[float], list[float]]:
     """Seconds of True and of False, each first in turn, so that a drift of the machine's speed meets both.
 
-    seconds: runs one and returns what it took; longest: once they have taken that long together, none is repeated.
+    seconds: runs one and returns what it took. Both are repeated until they have taken `shortest` together, even if
+    that is more often, and no more once they have taken `longest`.
     """
     times: dict[bool, list[float]] = {True: [], False: []}
-    for i in range(repeats):
+    taken = 0.0
+    for i in itertools.count():
+        if (i >= repeats and taken >= shortest) or (i > 0 and taken >= longest):
+            break
         for which in (True, False) if i % 2 == 0 else (False, True):
             times[which].append(seconds(which))
-        if sum(times[True]) + sum(times[False]) >= longest:
-            break
+        taken = sum(times[True]) + sum(times[False])
     return times[True], times[False]
 
 

@@ -27,8 +27,8 @@ from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
 from service.work import Group, Output, Work
 
-# Seconds for one batch size of a family: large batches take turns less often, and vary less.
-_LONGEST_TIMING = 1.5
+# Seconds for one batch size of a family: of small batches each timing says little, of large ones a few say enough.
+_SHORTEST_TIMING, _LONGEST_TIMING = 0.25, 1.5
 
 _Kind = tuple[str, bool]  # name of a family, and whether folded: what of tasks takes the same time
 
@@ -115,8 +115,8 @@ class Engine:
         self._warm.add((kind, batch_size))
         seconds(True), seconds(False)
         if repeats:
-            # Others read the list while this runs; it only ever grows at its end.
-            self._calibrations[kind].append(measure(batch_size, repeats, seconds, _LONGEST_TIMING))
+            point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
+            self._calibrations[kind].append(point)  # others read the list meanwhile; it only ever grows at its end
 
     def calibration(self, task: LoadedTask, *, folded: bool = False) -> tuple[Point, ...]:
         """The timings that the task's baseline rests on; as long as there are none of folded ones, those of others."""

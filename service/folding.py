@@ -152,7 +152,7 @@ class Folding:
 
         seconds(True), seconds(False)
         # The shortest of each: whatever else a machine in service does can only add to them.
-        folded, mixed = map(min, alternate(_REPEATS, seconds, _LONGEST_TRIAL))
+        folded, mixed = map(min, alternate(_REPEATS, seconds, longest=_LONGEST_TRIAL))
         faster = folded <= (1 - self._gain) * mixed
         logger.info(
             "the task %s takes %.2f ms folded and %.2f ms unfolded, in batches of %d: %s",

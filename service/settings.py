@@ -110,7 +110,7 @@ class Settings(BaseSettings):
         default=5,
         ge=0,
         le=100,
-        description="timings a batch size, with and without token reduction, at start-up, fewer of slow ones; 0: none",
+        description="timings a batch size, with and without token reduction; fewer if slow, more if fast; 0: none",
     )
     shadow_share: float = Field(
         default=0.0,

@@ -45,6 +45,11 @@ def test_slow_forwards_are_timed_less_often() -> None:
     assert alternate(9, lambda _: 5.0, longest=0.1) == ([5.0], [5.0])  # but once at least
 
 
+def test_fast_forwards_are_timed_more_often() -> None:
+    assert alternate(2, lambda _: 0.5, shortest=3.0) == ([0.5] * 3, [0.5] * 3)
+    assert alternate(2, lambda _: 0.5, shortest=1.0) == ([0.5] * 2, [0.5] * 2)  # as often as asked for at least
+
+
 def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None:
     with serving(small_settings(small_files, calibration_repeats=10)) as service:
         task = service.runtime.catalog.loaded("digits")

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
 from fpet.commands import options
 from fpet.commands.table import table
@@ -46,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     cells = len(plan.data) * len(plan.methods) * len(plan.seeds)
     print(f"{arguments.output}: {cells} runs", flush=True)
+    keep_freed_memory()
     done = failed = 0
     for row in sweep(plan, backbone, arguments.output, arguments.keep, arguments.cache):
         print(_line(row), flush=True)

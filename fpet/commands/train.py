@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from fpet.allocator import keep_freed_memory
 from fpet.commands import method_options, options
 from fpet.data import Dataset
 from fpet.errors import TaskError, UnsupportedError
@@ -73,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     if output.exists():
         raise TaskError(f"{output}: there is such a file already; delete it or name another --output")
     recipe = _recipe(arguments)
+    keep_freed_memory()
     arguments.device = local_device(arguments.device)
     backbone = options.backbone(arguments)
     dataset = options.dataset(arguments, arguments.data)

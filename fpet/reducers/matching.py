@@ -61,6 +61,8 @@ def merge(tokens: Tokens, assignment: Tensor, a: Tensor, b: Tensor) -> Tokens:
     weighted = torch.cat([x.float() * size, size], dim=-1)  # [B, N, C + 1]
     merged = torch.baddbmm(weighted[:, b], assignment.mT, weighted[:, a])
     merged_size = merged[..., -1:]
+    if not (assignment.requires_grad or size.requires_grad):
+        merged_size = merged_size.detach()  # it has none through x, and later blocks then need none of log(size)
     first = x.shape[1] - a.shape[0] - b.shape[0]
     return Tokens(
         torch.cat([x[:, :first], (merged[..., :-1] / merged_size).to(x.dtype)], dim=1),
