@@ -52,7 +52,7 @@ class _Products(torch.autograd.Function):
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Attention of R matrices: q, k, v: [R, N, head_dim]; bias: [R, 1, N] or None."""
-    return torch.cat([torch.bmm(_weights(*some[1:]), some[0]) for some in _slices(v, q, k, bias)])
+    return torch.cat([torch.bmm(_weights(q, k, bias), v) for q, k, v, bias in _slices(q, k, v, bias)])
 
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from small import ARCHITECTURE, ARGUMENTS, small_backbone
+
+from fpet.backbone import save_backbone
 
 _STEPS = """
 import resource
+import sys
 import torch
-from fpet.allocator import keep_freed_memory
-if {kept}:
-    keep_freed_memory()
+from fpet.cli import main
+assert len(sys.argv) == 1 or main(sys.argv[1:]) == 0
 for step in range(12):
     if step == 2:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -23,11 +27,26 @@ for step in range(12):
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 _PAGES = 10 * 5 * 2**26 // 4096  # of all the tensors that are counted
+_PLAN = """
+data = ["digits"]
+seeds = [0]
+method = [{ name = "LoRA", adapter = "lora", reducer = "none" }]
+recipe = { epochs = 1, warmup_epochs = 0 }
+"""
+_COMMANDS = {
+    "none": [],
+    "train": ["train", "--data", "digits", "--name", "x", "--epochs", "1", "--warmup-epochs", "0", "--reducer", "none"],
+    "sweep": ["sweep", "plan.toml"],
+}
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is nothing to tell other C libraries")
-@pytest.mark.parametrize("kept", [False, True])
-def test_large_tensors_take_the_memory_of_earlier_ones(kept: bool) -> None:
-    command = [sys.executable, "-c", _STEPS.format(kept=kept)]
-    faults = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert faults < _PAGES / 5 if kept else faults >= _PAGES
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_after_training_large_tensors_take_the_memory_of_earlier_ones(command: str, tmp_path: Path) -> None:
+    save_backbone(tmp_path / "small.safetensors", small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    (tmp_path / "plan.toml").write_text(_PLAN)
+    files = ["--backbone", "small.safetensors", "--output", "x.safetensors"]
+    run = [sys.executable, "-c", _STEPS, *_COMMANDS[command], *(files if command != "none" else [])]
+    printed = subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    faults = int(printed.splitlines()[-1])
+    assert faults >= _PAGES if command == "none" else faults < _PAGES / 5

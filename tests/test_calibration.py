@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from serving import Files, serving, small_settings
 
@@ -54,3 +56,10 @@ def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None
     with serving(small_settings(small_files, calibration_repeats=10)) as service:
         task = service.runtime.catalog.loaded("digits")
         assert [point.batch_size for point in service.runtime.engine.calibration(task)] == [1, 2, 4]
+
+
+def test_a_family_is_timed_for_long_enough(small_files: Files) -> None:
+    with serving(small_settings(small_files, calibration_repeats=0)) as service:
+        started = time.perf_counter()
+        service.runtime.engine.calibrate(service.runtime.catalog.loaded("digits"), 3, repeats=1)
+        assert time.perf_counter() - started >= 0.25  # one forward each way takes a hundredth of that

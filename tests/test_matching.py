@@ -65,6 +65,16 @@ def test_merging_conserves_the_weighted_sum_of_tokens() -> None:
     assert torch.equal(merged.size.sum(1), size.sum(1))
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_sizes_have_a_gradient_only_where_the_matching_learns(learned: bool) -> None:
+    torch.manual_seed(0)
+    x, chosen = torch.randn(2, 6, 4, requires_grad=True), torch.eye(3).repeat(2, 1, 1).requires_grad_(learned)
+    merged = merge(Tokens(x, None), chosen, torch.tensor([0, 2, 4]), torch.tensor([1, 3, 5]))
+    assert merged.size is not None
+    assert merged.x.requires_grad
+    assert merged.size.requires_grad is learned
+
+
 def test_a_tie_goes_to_one_target() -> None:
     scores = torch.zeros(1, 4, 3)
     for differentiable in (False, True):
