@@ -14,7 +14,6 @@ from service.settings import PREFIX, SECRETS, Settings
 _DESCRIPTION = """Serves the tasks of a folder over HTTP; /docs describes the interface. A flag wins over the
 environment, which wins over the default."""
 _INPUT_ERROR = 2
-_SWITCH_SECONDS = 0.0005  # a tenth of Python's default
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,12 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
         return _INPUT_ERROR
     # torch is imported from here on, so that --help does not wait for it.
     from service.app import create_app  # noqa: PLC0415
+    from service.interpreter import settle  # noqa: PLC0415
     from service.server import Server  # noqa: PLC0415
 
     configure(settings.log_level, settings.log_format)
-    # A forward that comes back from an operator waits so long for the event loop to let go of the interpreter.
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    Server(create_app(settings), settings).run()
+    server = Server(create_app(settings), settings)
+    settle()
+    server.run()
     return 0
 
 

@@ -40,7 +40,12 @@ class Deadline:
         try:
             async with asyncio.timeout_at(self.at) as timeout:
                 yield
-        except TimeoutError as error:
+        except TimeoutError:
             if not timeout.expired():
                 raise
-            raise self.error() from error
+        else:
+            return
+        # It knows the task, which keeps the error that ends it, which keeps this frame: whatever the task holds would
+        # wait for the garbage collector.
+        del timeout
+        raise self.error()

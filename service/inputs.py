@@ -98,16 +98,18 @@ class BodyReader:
 
     async def _chunks(self, request: Request) -> AsyncIterator[bytes]:
         """The body as it arrives; nothing is read once it is known to be too long."""
-        too_large = TooLargeError(f"the body is longer than the limit of {self.max_body} bytes")
         announced = request.headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced) > self.max_body:
-            raise too_large
+        if announced.isdecimal():
+            self._require_short(int(announced))
         length = 0
         async for chunk in request.stream():
             length += len(chunk)
-            if length > self.max_body:
-                raise too_large
+            self._require_short(length)
             yield chunk
+
+    def _require_short(self, length: int) -> None:
+        if length > self.max_body:
+            raise TooLargeError(f"the body is longer than the limit of {self.max_body} bytes")
 
 
 @asynccontextmanager

@@ -66,6 +66,20 @@ def test_its_gradients_are_those_of_the_formula(
         torch.testing.assert_close(gradient.double(), reference, rtol=tolerance, atol=tolerance * scale)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_autocast_gives_it_the_dtype_of_other_products(biased: bool) -> None:
+    # An adapter may return more than it got: bfloat16 queries times a scale in float32 are float32.
+    leaves = _leaves([part for part in _inputs(torch.float32, biased=biased) if part is not None])
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attend(*leaves, *[None] * (4 - len(leaves)))
+    assert found.dtype == torch.bfloat16
+    expected = _reference(*leaves, *[None] * (4 - len(leaves)))
+    torch.testing.assert_close(found.double(), expected, rtol=4 * _BFLOAT16, atol=4 * _BFLOAT16)
+    for gradient, reference in zip(*(torch.autograd.grad(y.sum(), leaves) for y in (found, expected)), strict=True):
+        assert gradient.dtype == torch.float32
+        torch.testing.assert_close(gradient, reference, rtol=0.05, atol=0.05)
+
+
 def _leaves(inputs: list[Tensor]) -> list[Tensor]:
     return [part.detach().requires_grad_() for part in inputs]
 

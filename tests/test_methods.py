@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from small import perturb
-from torch import nn
+from torch import Tensor, nn
 from torch.export import Dim
 
 from fpet.adapters import ADAPTERS, lora
@@ -77,21 +77,36 @@ def model_of(backbone: Backbone, adapter: str, reducer: str) -> AdaptedViT:
     return model.eval()
 
 
-@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
-def test_gradients_reach_every_parameter_of_the_task_and_none_of_the_backbone(
-    backbone: Backbone, adapter: str, reducer: str
-) -> None:
-    model = model_of(backbone, adapter, reducer).train()
+def gradients(model: AdaptedViT, *, autocast: bool = False) -> dict[str, Tensor]:
+    """Of all that trains, by its name, in a step of training; autocast: to bfloat16."""
+    model.train()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     # What the thresholds of LTMP's last block leave out no class token sees: they learn from the penalty alone.
-    tokens, sizes = model.encode(IMAGES)
-    (model.head(model.pool(tokens)).square().sum() + model.reducer.penalty(sizes)).backward()
-    for name, parameter in model.trainable().named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().sum() > 0, name
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        tokens, sizes = model.encode(IMAGES)
+        logits = model.head(model.pool(tokens))
+    loss = logits.float().square().sum() + model.reducer.penalty(sizes)
+    names, parameters = zip(*model.trainable().named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_gradients_reach_every_parameter_of_the_task_and_none_of_the_backbone(
+    backbone: Backbone, adapter: str, reducer: str
+) -> None:
+    for name, gradient in gradients(model_of(backbone, adapter, reducer)).items():
+        assert gradient.abs().sum() > 0, name
     assert all(parameter.grad is None for parameter in backbone.vit.parameters())
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_under_autocast_gradients_are_nearly_those_of_float32(backbone: Backbone, adapter: str, reducer: str) -> None:
+    exact = gradients(model_of(backbone, adapter, reducer))
+    rounded = gradients(model_of(backbone, adapter, reducer), autocast=True)
+    both = [torch.cat([each.flatten() for each in found.values()]) for found in (exact, rounded)]
+    assert torch.cosine_similarity(*both, dim=0) > 0.99
 
 
 @pytest.mark.parametrize(("adapter", "reducer"), PAIRS)

@@ -1,0 +1,63 @@
+"""Deadlines: what they cut off, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from service.deadline import Deadline
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Body:
+    """What a request holds; its rest never comes."""
+
+    async def read(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def hold(body: Body, deadline: Deadline) -> None:
+    async with deadline.limit():
+        await body.read()
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_what_it_cuts_off_is_freed_without_the_garbage_collector() -> None:
+    async def cut_off() -> weakref.ref[Body]:
+        body = Body()
+        task = asyncio.create_task(hold(body, Deadline.after(0.001)))
+        await asyncio.wait([task])  # `with pytest.raises` would keep this frame
+        assert str(task.exception()) == "no answer was ready within 0.001 seconds"
+        return weakref.ref(body)
+
+    assert asyncio.run(cut_off())() is None
+
+
+def test_what_fails_before_it_fails_as_it_is() -> None:
+    async def fail(error: Exception) -> None:
+        async with Deadline.after(20).limit():
+            raise error
+
+    for error in (TimeoutError("of something else"), ValueError("wrong")):
+        with pytest.raises(type(error), match=str(error)):
+            asyncio.run(fail(error))
+
+
+def test_what_ends_before_it_goes_on() -> None:
+    async def end() -> str:
+        async with Deadline.after(20).limit():
+            pass
+        return "went on"
+
+    assert asyncio.run(end()) == "went on"
