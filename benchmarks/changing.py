@@ -6,7 +6,6 @@ python -m benchmarks.changing
 from __future__ import annotations
 
 import argparse
-import ctypes
 import dataclasses
 import gc
 import statistics
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.markdown import table
+from fpet.allocator import return_freed_memory
 from fpet.backbone import Backbone, create_backbone, load_backbone
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
@@ -32,7 +32,6 @@ from service.metrics import Metrics
 from service.work import Group, Work
 
 _CPU = torch.device("cpu")
-_LIBC = ctypes.CDLL("libc.so.6")
 _CLASSES = 10
 _PAGE_STATUS = Path("/proc/self/status")
 _MIB = 2**20
@@ -142,9 +141,7 @@ def _answer_time(engine: Engine, catalog: Catalog, name: str) -> float:
 def _resident() -> float:
     """Bytes of this process in memory."""
     gc.collect()
-    _LIBC.malloc_trim(
-        0
-    )  # what is free goes back to the system: else the next tasks would fill it and seem to take none
+    return_freed_memory()  # else the next tasks would fill it and seem to take none
     (line,) = [line for line in _PAGE_STATUS.read_text().splitlines() if line.startswith("VmRSS:")]
     return 1024 * float(line.split()[1])
 

@@ -23,6 +23,7 @@ from benchmarks.load import load, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
 from benchmarks.servers import fpet_serve
+from fpet.allocator import keep_freed_memory
 from fpet.backbone import load_backbone
 from fpet.task import Task
 from fpet.weights import default_backbone, task_path, tasks_folder
@@ -37,6 +38,7 @@ _HEAD = ("images a batch", "mean batch", "calibrated", "shadow", "timed directly
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints a table."""
+    keep_freed_memory()  # as the service does
     print(
         f"{arguments.task}, time of a forward without token reduction over that with it; {arguments.seconds:g} s of "
         f"requests, {arguments.repeats} direct timings, {cores()} cores, {pick_dtype('auto', _CPU)}, "

@@ -26,6 +26,7 @@ from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn, ratio
 from benchmarks.servers import fpet_serve
 from benchmarks.tasks import EMBEDDED, MODELS, Tasks, write_tasks
+from fpet.allocator import keep_freed_memory
 from fpet.backbone import load_backbone
 from fpet.images import to_rgb
 from fpet.task import Task
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="of each timing (default: 10)")
     parser.add_argument("--concurrency", type=int, default=32, help="requests in flight (default: 32)")
     arguments = parser.parse_args()
+    keep_freed_memory()  # as the service does
     images = pictures()
     with tempfile.TemporaryDirectory() as folder:
         tasks = write_tasks(Path(folder), arguments.model, arguments.task, _TASKS)

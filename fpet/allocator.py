@@ -1,4 +1,4 @@
-"""How the C library gives memory out."""
+"""How the C library gives memory out; only glibc has to be told."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import platform
 # Of malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
+_GLIBC = ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
+
 
 def keep_freed_memory() -> None:
-    """Has the process keep memory that is freed, for what it allocates next; only glibc has to be told.
+    """Has the process keep memory that is freed, for what it allocates next.
 
-    Every step of a training allocates and frees tensors of the same sizes. glibc would return those above 32 MiB to the
-    system at once, which then clears each of their pages anew. It is for a process that does nothing but train: its
-    memory stays what it was at the most.
+    Every step of a training, and every batch of a service, allocates and frees tensors of the same sizes. glibc would
+    return large ones to the system at once, which then clears each of their pages anew. The process' memory stays what
+    it was at the most, until `return_freed_memory`.
     """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    mallopt = ctypes.CDLL(None).mallopt
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, -1)  # never
+    if _GLIBC is not None:
+        _GLIBC.mallopt(_M_MMAP_MAX, 0)
+        _GLIBC.mallopt(_M_TRIM_THRESHOLD, -1)  # never
+
+
+def return_freed_memory() -> None:
+    """Returns to the system what is free by now, such as after an exception to what repeats."""
+    if _GLIBC is not None:
+        _GLIBC.malloc_trim(0)

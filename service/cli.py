@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _INPUT_ERROR
     # torch is imported from here on, so that --help does not wait for it.
     from service.app import create_app  # noqa: PLC0415
-    from service.interpreter import settle  # noqa: PLC0415
+    from service.process import settle  # noqa: PLC0415
     from service.server import Server  # noqa: PLC0415
 
     configure(settings.log_level, settings.log_format)

@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 import torch
 
+from fpet.allocator import return_freed_memory
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
 from fpet.task import Task
@@ -129,6 +130,7 @@ class Folding:
         if file.digest != task.digest:
             raise TaskError(f"{task.path}: the file is another one by now")
         instance = make_instance(file.build(self._exact()), task.model())
+        return_freed_memory()  # of the exact weights
         for reduced in (True, False):  # what cannot answer is not put into service
             self._engine.seconds(Group(task.family, reduced, instance), task, 1)
         return instance

@@ -15,9 +15,17 @@ from fpet.backbone import save_backbone
 _STEPS = """
 import resource
 import sys
+from pathlib import Path
 import torch
+from fpet.allocator import return_freed_memory
 from fpet.cli import main
-assert len(sys.argv) == 1 or main(sys.argv[1:]) == 0
+from service.process import settle
+if sys.argv[1:] == ["settle"]:
+    settle()
+else:
+    assert len(sys.argv) == 1 or main(sys.argv[1:]) == 0
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1])
 for step in range(12):
     if step == 2:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -25,6 +33,10 @@ for step in range(12):
     for _ in range(4):
         x = x + 1
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+del x
+kept = resident()
+return_freed_memory()
+print(kept - resident())
 """
 _PAGES = 10 * 5 * 2**26 // 4096  # of all the tensors that are counted
 _PLAN = """
@@ -37,16 +49,23 @@ _COMMANDS = {
     "none": [],
     "train": ["train", "--data", "digits", "--name", "x", "--epochs", "1", "--warmup-epochs", "0", "--reducer", "none"],
     "sweep": ["sweep", "plan.toml"],
+    "settle": ["settle"],
 }
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is nothing to tell other C libraries")
 @pytest.mark.parametrize("command", _COMMANDS)
-def test_after_training_large_tensors_take_the_memory_of_earlier_ones(command: str, tmp_path: Path) -> None:
+def test_large_tensors_take_the_memory_of_earlier_ones_until_it_is_returned(command: str, tmp_path: Path) -> None:
     save_backbone(tmp_path / "small.safetensors", small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
     (tmp_path / "plan.toml").write_text(_PLAN)
     files = ["--backbone", "small.safetensors", "--output", "x.safetensors"]
-    run = [sys.executable, "-c", _STEPS, *_COMMANDS[command], *(files if command != "none" else [])]
+    run = [sys.executable, "-c", _STEPS, *_COMMANDS[command], *(files if command in ("train", "sweep") else [])]
     printed = subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
-    faults = int(printed.splitlines()[-1])
-    assert faults >= _PAGES if command == "none" else faults < _PAGES / 5
+    faults, returned = map(int, printed.splitlines()[-2:])
+    of_one = 2**26 // 4096
+    if command == "none":
+        assert faults >= _PAGES
+        assert returned < of_one / 2  # it is not there any more
+    else:
+        assert faults < _PAGES / 5
+        assert returned > of_one / 2

@@ -1,4 +1,4 @@
-"""How Python is set in a process that serves."""
+"""How a process is set that serves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 _COUNT = """
 import gc
 import service.app
-from service.interpreter import settle
+from service.process import settle
 before = len(gc.get_objects())
 settle()
 print(before, len(gc.get_objects()), gc.isenabled())

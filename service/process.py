@@ -1,9 +1,11 @@
-"""How Python itself is set where requests are answered beside threads that compute."""
+"""How a process is set in which requests are answered beside threads that compute."""
 
 from __future__ import annotations
 
 import gc
 import sys
+
+from fpet.allocator import keep_freed_memory, return_freed_memory
 
 # A forward that comes back from an operator waits so long for the event loop to let go of the interpreter: a tenth of
 # Python's default.
@@ -22,3 +24,5 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG)
+    return_freed_memory()
+    keep_freed_memory()
