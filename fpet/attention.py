@@ -20,7 +20,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     bias: [B, 1, 1, N] or None. As torch's fused kernel computes it, save that in bfloat16 on a CPU the scores are
     rounded to bfloat16.
     """
-    if torch.is_autocast_enabled(q.device.type):  # which would give each product its dtype, but no gradient of ours
+    if torch.is_autocast_enabled(q.device.type):  # it would cast in each product, but not in those of the gradient
         dtype = torch.get_autocast_dtype(q.device.type)
         q, k, v, bias = q.to(dtype), k.to(dtype), v.to(dtype), None if bias is None else bias.to(dtype)
     if not _faster_by_products(q, bias):
