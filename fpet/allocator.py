@@ -24,6 +24,6 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Returns to the system what is free by now, such as after an exception to what repeats."""
+    """Returns to the system what is free by now: worth it after what took much memory and does not repeat."""
     if _GLIBC is not None:
         _GLIBC.malloc_trim(0)

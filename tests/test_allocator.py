@@ -11,6 +11,7 @@ import pytest
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import save_backbone
+from fpet.weights import default_backbone
 
 _STEPS = """
 import resource
@@ -69,3 +70,38 @@ def test_large_tensors_take_the_memory_of_earlier_ones_until_it_is_returned(comm
     else:
         assert faults < _PAGES / 5
         assert returned > of_one / 2
+
+
+_FOLD = """
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import torch
+from fpet.allocator import keep_freed_memory, return_freed_memory
+from fpet.task import Task
+from fpet.weights import default_backbone, task_path
+from service.engine import Engine
+from service.folding import Folding
+from service.metrics import Metrics
+from service.settings import Settings
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1])
+metrics = Metrics([], [])
+engine = Engine.start(default_backbone(), torch.device("cpu"), torch.bfloat16, metrics)
+task = engine.load(Task.load(task_path("digits")), 1)
+folding = Folding(Settings(), metrics, engine, ThreadPoolExecutor(1), lambda: [task])
+folding.close()  # so that no timings follow
+return_freed_memory()
+keep_freed_memory()
+folding.pin(task)
+assert folding.state(task)[1]
+kept = resident()
+return_freed_memory()
+print(kept - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is nothing to tell other C libraries")
+def test_what_folding_takes_for_a_moment_is_returned() -> None:
+    printed = subprocess.run([sys.executable, "-c", _FOLD], check=True, capture_output=True, text=True).stdout
+    exact = default_backbone().stat().st_size // 4096
+    assert int(printed) < exact / 2
