@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import itertools
 import statistics
 import tempfile
 import time
@@ -23,11 +24,12 @@ from fpet.backbone import Backbone, create_backbone, load_backbone
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import new_model, save_task
+from fpet.task_weights import Weights
 from fpet.weights import default_backbone
 from service.catalog import Catalog
 from service.engine import Engine
 from service.hardware import pick_dtype
-from service.loaded import resident_bytes
+from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
 from service.work import Group, Work
 
@@ -42,6 +44,8 @@ def main() -> None:
     """Measures and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architecture", help="timm's name, with random weights (default: the embedded backbone)")
+    parser.add_argument("--dim", type=int, default=8, help="of the LoRA that the tasks are (default: 8)")
+    parser.add_argument("--bits", type=int, default=32, help="a weight of it (default: 32)")
     parser.add_argument("--tasks", type=int, default=1000, help="how many are loaded at once (default: 1000)")
     parser.add_argument("--cycles", type=int, default=200, help="of loading and unloading one (default: 200)")
     arguments = parser.parse_args()
@@ -51,6 +55,7 @@ def main() -> None:
     else:
         backbone = load_backbone(default_backbone())
     with tempfile.TemporaryDirectory() as folder:
+        _write_tasks(backbone, Path(folder), arguments.tasks, {"dim": arguments.dim, "bits": arguments.bits})
         rows = _measure(backbone, Path(folder), arguments.tasks, arguments.cycles)
     name = arguments.architecture or "the embedded backbone"
     print(f"{name}, {pick_dtype('auto', _CPU)}, one thread, torch {torch.__version__}\n")
@@ -58,7 +63,6 @@ def main() -> None:
 
 
 def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[tuple[str, str]]:
-    _write_tasks(backbone, folder, tasks)
     dtype = pick_dtype("auto", _CPU)
     backbone.vit.to(dtype)
     metrics = Metrics([], [])
@@ -87,6 +91,7 @@ def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[
             f"{1000 * statistics.median(times):.1f}",
         ),
         ("largest", f"{1000 * max(times):.1f}"),
+        *_unpacking(engine, catalog.loaded(names[0])),
     ]
 
 
@@ -96,7 +101,7 @@ def _load(catalog: Catalog, names: Iterable[str]) -> None:
             raise RuntimeError(f"{name}: {catalog.entry(name).reason}")
 
 
-def _write_tasks(backbone: Backbone, folder: Path, count: int) -> None:
+def _write_tasks(backbone: Backbone, folder: Path, count: int, lora: dict[str, object]) -> None:
     """Task files that differ in their weights: LoRA and BDM in the middle block."""
     vit: Any = backbone.vit
     middle = backbone.geometry.depth // 2
@@ -104,7 +109,7 @@ def _write_tasks(backbone: Backbone, folder: Path, count: int) -> None:
     header = TaskHeader(
         name="task",
         backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
-        adapter=Method("lora", {"dim": 8}),
+        adapter=Method("lora", lora),
         reducer=Method("bdm", {"block": middle}),
         labels=tuple(str(i) for i in range(_CLASSES)),
         preprocessing=Preprocessing(tuple(vit.patch_embed.img_size), tuple(table["mean"]), tuple(table["std"])),
@@ -136,6 +141,22 @@ def _answer_time(engine: Engine, catalog: Catalog, name: str) -> float:
     pixels = torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8)
     engine.run(Group(task.family, True), [Work(task, pixels)])
     return time.perf_counter() - started
+
+
+def _unpacking(engine: Engine, task: LoadedTask) -> list[tuple[str, str]]:
+    """What a batch takes longer where its task is packed and no longer kept."""
+    if isinstance(task.weights, Weights):
+        return []
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for _, unpacks in itertools.product(range(_TIMINGS), seconds):
+        started = time.perf_counter()
+        if unpacks:
+            task.weights.unpack()
+        else:
+            engine.seconds(Group(task.family, True), task, 1)
+        seconds[unpacks].append(time.perf_counter() - started)
+    ratio = statistics.median(seconds[True]) / statistics.median(seconds[False])
+    return [("time to dequantise a task, to that of a forward of one image", f"{ratio:.3f}")]
 
 
 def _resident() -> float:

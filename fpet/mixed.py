@@ -11,23 +11,20 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
-from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
-from fpet.linear import LowBitLinear, linear
 from fpet.reducers import REDUCERS
 from fpet.skeleton import Skeleton
+from fpet.task_weights import Weights, aligned_lengths, refuse_latent, site_parameters
 from fpet.vit import AdaptedViT
 
 # Without meaning at inference: weights are dequantised when they are loaded, and nothing is dropped.
 _TRAINING_ONLY = frozenset({"bits", "dropout"})
-# Numbers between the starts of two tensors are a multiple of this, so that each starts on a cache line.
-_ALIGNMENT = 32
 
 
 def family(header: TaskHeader) -> str:
@@ -41,26 +38,6 @@ def family(header: TaskHeader) -> str:
     return json.dumps([header.backbone.fingerprint, *methods, header.preprocessing.size], sort_keys=True)
 
 
-class Weights(NamedTuple):
-    """A task's tensors, views of one piece of memory.
-
-    sites: [P], those of adapter and reducer, as the template of the family lays them out; head: [K, C]; bias: [K].
-    """
-
-    sites: Tensor
-    head: Tensor
-    bias: Tensor | None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of that memory."""
-        return self.sites.untyped_storage().nbytes()
-
-    def logits(self, embeddings: Tensor) -> Tensor:
-        """[B, C] -> [B, K]."""
-        return linear(embeddings, self.head, self.bias)
-
-
 class Template:
     """The model that the tasks of a family have in common, without their weights. Any thread may call the methods.
 
@@ -71,9 +48,9 @@ class Template:
     """
 
     def __init__(self, model: AdaptedViT) -> None:
-        parameters = _site_parameters(model)
-        self._lengths = _aligned(parameters)
-        starts = accumulate(self._lengths, initial=0)
+        refuse_latent(model)
+        parameters = site_parameters(model)
+        starts = accumulate(aligned_lengths([parameter.shape for parameter in parameters]), initial=0)
         empty = [parameter.detach().to("meta").contiguous() for parameter in parameters]
         self._places = [(one.shape, one.stride(), start) for one, start in zip(empty, starts, strict=False)]
         bare = AdaptedViT(model.backbone, model.adapter, model.reducer, nn.Identity()).eval()
@@ -94,22 +71,6 @@ class Template:
         model = self._models[True].model
         storages = [buffer.untyped_storage() for part in (model.adapter, model.reducer) for buffer in part.buffers()]
         return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-
-    def weights(self, model: AdaptedViT) -> Weights:
-        """Copies the tensors of a task of the family, loaded from its file.
-
-        Raises:
-            UnsupportedError: if they are yet to be rounded.
-        """
-        tensors = [*_site_parameters(model), *model.head.parameters()]
-        lengths = _aligned(tensors)
-        memory = torch.zeros(sum(lengths), dtype=tensors[0].dtype, device=tensors[0].device)
-        copies = [
-            piece[: tensor.numel()].copy_(tensor.detach().flatten()).view_as(tensor)
-            for piece, tensor in zip(memory.split(lengths), tensors, strict=True)
-        ]
-        head, bias = copies[len(self._places)], copies[len(self._places) + 1 :]
-        return Weights(memory[: sum(self._lengths)], head, bias[0] if bias else None)
 
     def model(self, sites: Tensor, *, reduced: bool = True) -> AdaptedViT:
         """A task's model without its head, or that of a batch with a set of weights an image.
@@ -132,19 +93,6 @@ class Template:
         alone = all(weights is first for weights in each)
         sites = first.sites if alone else torch.stack([weights.sites for weights in each])
         return self.model(sites, reduced=reduced).features(images)
-
-
-def _site_parameters(model: AdaptedViT) -> list[nn.Parameter]:
-    """Of adapter and reducer, each once."""
-    if any(isinstance(module, LowBitLinear) and module.latent for module in model.trainable().modules()):
-        # They would be rounded as if they were those of the task that the template was made from.
-        raise UnsupportedError("weights of different tasks must be rounded: load the tasks from their files")
-    return list(nn.ModuleList([model.adapter, model.reducer]).parameters())
-
-
-def _aligned(tensors: Sequence[Tensor]) -> list[int]:
-    """Lengths of the pieces of memory that hold them."""
-    return [-(-tensor.numel() // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:

@@ -14,7 +14,7 @@ from fpet.quantize import Packed
 def pack_module(module: nn.Module) -> dict[str, Tensor]:
     """The module's parameters by path; a quantised `X.weight` becomes `X.weight.codes` and `X.weight.stats`."""
     tensors = {name: p.detach().float().cpu().contiguous() for name, p in module.named_parameters()}
-    for name, layer in _quantised(module).items():
+    for name, layer in quantised_layers(module).items():
         packed = layer.packed()
         del tensors[name]
         tensors[f"{name}.codes"], tensors[f"{name}.stats"] = packed.codes.cpu(), packed.stats.float().cpu()
@@ -48,7 +48,7 @@ def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         ValueError: naming the first tensor that is missing, extra, or of another shape or dtype; nothing is filled.
     """
     check_tensors(module, tensors)
-    quantised = _quantised(module)
+    quantised = quantised_layers(module)
     for name, layer in quantised.items():
         layer.load_packed(Packed(tensors[f"{name}.codes"], tensors[f"{name}.stats"]))
     with torch.no_grad():
@@ -57,7 +57,8 @@ def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
                 parameter.copy_(tensors[name])
 
 
-def _quantised(module: nn.Module) -> dict[str, LowBitLinear]:
+def quantised_layers(module: nn.Module) -> dict[str, LowBitLinear]:
+    """Its layers of low-bit weights, by the names of these weights."""
     return {
         f"{name}.weight": layer
         for name, layer in module.named_modules()
@@ -67,7 +68,7 @@ def _quantised(module: nn.Module) -> dict[str, LowBitLinear]:
 
 def _expected(module: nn.Module) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     expected = {name: (tuple(p.shape), torch.float32) for name, p in module.named_parameters()}
-    for name, layer in _quantised(module).items():
+    for name, layer in quantised_layers(module).items():
         del expected[name]
         num_bytes = -(-layer.weight.numel() * layer.bits // 8)
         expected[f"{name}.codes"] = ((num_bytes,), torch.uint8)

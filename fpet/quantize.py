@@ -83,8 +83,22 @@ def pack(weight: Tensor, bits: int) -> Packed:
 
 def unpack(packed: Packed, shape: tuple[int, int], bits: int) -> Tensor:
     """The float32 matrix [out, in] that `packed` stands for: code * std + mean."""
-    shifts = torch.arange(8 // bits) * bits
-    indices = (packed.codes.long()[:, None] >> shifts) & (2**bits - 1)
-    indices = indices.flatten()[: shape[0] * shape[1]].view(shape)
-    values = codebook(bits).codes[indices]
-    return values * packed.stats[1] + packed.stats[0]
+    table = byte_values(packed.stats[None], bits, torch.float32)[0]
+    return table[packed.codes.int()].flatten()[: shape[0] * shape[1]].view(shape)
+
+
+def byte_values(stats: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
+    """The weights that each byte of codes stands for, [n, 256, 8 // bits], of n matrices with these stats [n, 2].
+
+    Computed in float32 and rounded to `dtype` once, so that to look a weight up is all that is left to do.
+    """
+    values = codebook(bits).codes * stats[:, 1:] + stats[:, :1]
+    return values.index_select(1, _indices(bits)).to(dtype).view(len(stats), 256, 8 // bits)
+
+
+@cache
+def _indices(bits: int) -> Tensor:
+    """The indices of codes that bytes hold, 8 // bits of byte 0, then of byte 1 and so on."""
+    shifts = torch.arange(8 // bits, device="cpu") * bits
+    indices: Tensor = (torch.arange(256, device="cpu")[:, None] >> shifts) & (2**bits - 1)
+    return indices.flatten()

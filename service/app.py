@@ -44,7 +44,11 @@ def create_app(settings: Settings) -> FastAPI:
     metrics = Metrics(STATUS_CODES, ERROR_TYPES)
     device = pick_device(settings.device)
     engine = Engine.start(
-        settings.backbone or weights.default_backbone(), device, pick_dtype(settings.dtype, device), metrics
+        settings.backbone or weights.default_backbone(),
+        device,
+        pick_dtype(settings.dtype, device),
+        metrics,
+        unpacked_bytes=settings.unpacked_bytes,
     )
     catalog = Catalog(settings.tasks or weights.tasks_folder(), engine.load, metrics, max_bytes=settings.max_task_bytes)
     catalog.require(set(settings.preload) - {ALL})

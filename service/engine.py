@@ -17,14 +17,18 @@ from torch import Tensor
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import TaskError
 from fpet.groups import groups
-from fpet.mixed import Weights, family
+from fpet.mixed import family
+from fpet.packed_weights import at_rest
 from fpet.preprocess import normalize
 from fpet.task import Task
+from fpet.task_weights import Weights
 from fpet.vit import check_parity
 from service.calibration import Point, measure, ratio_at
 from service.folded import Instance
+from service.heads import outputs
 from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
+from service.unpacked import Unpacked
 from service.work import Group, Output, Work
 
 # Seconds for one batch size of a family: of small batches each timing says little, of large ones a few say enough.
@@ -36,7 +40,8 @@ _Kind = tuple[str, bool]  # name of a family, and whether folded: what of tasks 
 class Engine:
     """Runs batches. Loading, calibrating and running may happen in different threads at once.
 
-    source: the backbone's file, if it does not serve in float32 on the CPU.
+    unpacked_bytes: for the dequantised weights of packed tasks; source: the backbone's file, if it does not serve in
+    float32 on the CPU.
     """
 
     def __init__(
@@ -45,6 +50,8 @@ class Engine:
         device: torch.device,
         dtype: torch.dtype,
         metrics: Metrics,
+        *,
+        unpacked_bytes: int = 0,
         source: Path | None = None,
     ) -> None:
         self.backbone = backbone
@@ -52,13 +59,16 @@ class Engine:
         self.dtype = dtype
         self._metrics = metrics
         self.source = source
+        self.unpacked = Unpacked(unpacked_bytes)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self._warm: set[tuple[_Kind, int]] = set()
         self._calibrations: defaultdict[_Kind, list[Point]] = defaultdict(list)
         self._orders = itertools.cycle([(True, False), (False, True)])
 
     @classmethod
-    def start(cls, path: Path, device: torch.device, dtype: torch.dtype, metrics: Metrics) -> Engine:
+    def start(
+        cls, path: Path, device: torch.device, dtype: torch.dtype, metrics: Metrics, *, unpacked_bytes: int = 0
+    ) -> Engine:
         """Loads the backbone and compares the forward with timm's before any answer depends on it.
 
         Raises:
@@ -68,7 +78,8 @@ class Engine:
         check_parity(backbone)
         backbone.vit.to(device=device, dtype=dtype)
         same = device.type == "cpu" and dtype == torch.float32
-        return cls(backbone, device, dtype, metrics, None if same else path)
+        source = None if same else path
+        return cls(backbone, device, dtype, metrics, unpacked_bytes=unpacked_bytes, source=source)
 
     def load(self, task: Task, generation: int) -> LoadedTask:
         """Builds a task and runs it once, so that what cannot answer is not put into service.
@@ -89,7 +100,7 @@ class Engine:
                 size=task.size,
                 generation=generation,
                 family=common,
-                weights=common.template.weights(model),
+                weights=at_rest(model, task.tensors),
             )
             # Without reduction a task runs as its family does.
             for shortened in (True,) if known else (True, False):
@@ -148,7 +159,8 @@ class Engine:
             UnsupportedError: if the task's reduction shares out patches among tokens.
         """
         images = work.task.header.preprocessing.normalize(work.pixels[None].to(self.device), self.dtype)
-        return groups(work.task.model(), images)[0].cpu()
+        model = work.task.family.template.model(self.unpacked.weights(work.task).sites)
+        return groups(model, images)[0].cpu()
 
     def seconds(self, group: Group, task: LoadedTask, batch_size: int) -> float:
         """What a batch of blank images of the task takes, which is counted nowhere: of the processor if it is a CPU and
@@ -171,10 +183,11 @@ class Engine:
                 images = normalize(pixels, [work.task.header.preprocessing for work in works], self.dtype)
             else:
                 images = pixels.to(self.dtype)
-            embeddings = _features(group, [work.task.weights for work in works], images)
+            weights = {work.task: self.unpacked.weights(work.task) for work in works}
+            embeddings = _features(group, [weights[work.task] for work in works], images)
             # Copying to the CPU waits for the device, so that the clock sees all of the work.
-            outputs = _outputs([work.task for work in works], embeddings)
-        return _Passed(outputs, time.perf_counter() - started)
+            answers = outputs([work.task for work in works], weights, embeddings)
+        return _Passed(answers, time.perf_counter() - started)
 
     def _timed(self, group: Group, works: Sequence[Work]) -> _Passed:
         """As `_forward`, to compare its time with others.
@@ -230,15 +243,3 @@ def _features(group: Group, weights: Sequence[Weights], images: Tensor) -> Tenso
     if group.folded is None:
         return group.family.template.features(weights, images, reduced=group.reduced)
     return (group.folded.reduced if group.reduced else group.folded.full).features(images)
-
-
-def _outputs(tasks: Sequence[LoadedTask], embeddings: Tensor) -> list[Output]:
-    """The answer for each row of the embeddings [B, C], by its own task's head; tasks differ in how many classes."""
-    outputs: dict[int, Output] = {}
-    vectors = embeddings.float().cpu()
-    for task in dict.fromkeys(tasks):
-        rows = [row for row, other in enumerate(tasks) if other is task]
-        logits = task.weights.logits(embeddings[rows]).float().cpu()
-        answers = zip(logits, logits.softmax(dim=1), vectors[rows], strict=True)
-        outputs |= {row: Output(*answer) for row, answer in zip(rows, answers, strict=True)}
-    return [outputs[row] for row in range(len(tasks))]

@@ -20,9 +20,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A task with its adapter folded into weights of its own; it is never changed.
+    """A task, without its head, whose adapter is folded into weights of its own; it is never changed.
 
-    bytes: of what it shares neither with the backbone nor with the task.
+    bytes: of what it does not share with the backbone.
     """
 
     reduced: AdaptedViT
@@ -30,26 +30,26 @@ class Instance:
     bytes: int
 
 
-def make_instance(exact: AdaptedViT, served: AdaptedViT) -> Instance:
+def make_instance(exact: AdaptedViT, vit: nn.Module) -> Instance:
     """Folds a task into a copy of the backbone that shares all tensors which folding leaves as they are.
 
-    exact: the task in float32, because an update that is small beside its weight would be rounded away in less;
-    served: the same task in the precision and on the device that it is served in, which the copy gets too.
+    exact: the task in float32, because an update that is small beside its weight would be rounded away in less; its
+    reducer becomes the instance's; vit: the backbone in the precision and on the device that the instance gets too.
 
     Raises:
         UnsupportedError: if the adapter does not fold.
     """
-    model = fold(exact)
-    frozen = dict(served.vit.named_parameters(remove_duplicate=False))
+    model, like = fold(exact), next(vit.parameters())
+    frozen = dict(vit.named_parameters(remove_duplicate=False))
     for name, value in list(model.vit.named_parameters(remove_duplicate=False)):
-        weight, known = value.to(next(served.vit.parameters())), frozen.get(name)
+        weight, known = value.to(like), frozen.get(name)
         # Compared in the precision that serves: what is equal there need not be held twice.
         shared = known is not None and torch.equal(weight, known)
         module, _, leaf = name.rpartition(".")
         parameter = known if shared else nn.Parameter(weight, requires_grad=False)
         setattr(model.vit.get_submodule(module), leaf, parameter)
-    reduced = AdaptedViT(model.backbone, model.adapter, served.reducer, served.head).eval()
-    return Instance(reduced, reduced.unreduced(), own_bytes(reduced, served))
+    reduced = AdaptedViT(model.backbone, model.adapter, model.reducer.to(like), nn.Identity()).eval()
+    return Instance(reduced, reduced.unreduced(), own_bytes(reduced, vit))
 
 
 def own_bytes(module: nn.Module, *others: nn.Module) -> int:

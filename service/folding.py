@@ -129,7 +129,7 @@ class Folding:
         file = Task.load(task.path)
         if file.digest != task.digest:
             raise TaskError(f"{task.path}: the file is another one by now")
-        instance = make_instance(file.build(self._exact()), task.model())
+        instance = make_instance(file.build(self._exact()), self._engine.backbone.vit)
         return_freed_memory()  # of the exact weights
         for reduced in (True, False):  # what cannot answer is not put into service
             self._engine.seconds(Group(task.family, reduced, instance), task, 1)

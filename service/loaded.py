@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from fpet.header import TaskHeader
-from fpet.mixed import Template, Weights
+from fpet.mixed import Template
+from fpet.packed_weights import PackedWeights
+from fpet.task_weights import Weights
 from fpet.vit import AdaptedViT
 
 
@@ -40,7 +42,8 @@ class Family:
 class LoadedTask:
     """A task that can answer; it is replaced as a whole and never changed.
 
-    digest, size: of the task file; generation: how often a task of this name was loaded, from 1.
+    digest, size: of the task file; generation: how often a task of this name was loaded, from 1; weights: packed, if
+    that takes much less.
     """
 
     path: Path
@@ -49,7 +52,7 @@ class LoadedTask:
     size: int
     generation: int
     family: Family
-    weights: Weights
+    weights: Weights | PackedWeights
 
     @property
     def tokens_in(self) -> int:
@@ -60,10 +63,6 @@ class LoadedTask:
     def tokens_out(self) -> int:
         """Tokens of one image after the last block, with reduction."""
         return self.family.tokens_out
-
-    def model(self) -> AdaptedViT:
-        """The task's model, without its head; its weights are the task's and not copied."""
-        return self.family.template.model(self.weights.sites)
 
 
 def resident_bytes(tasks: Iterable[LoadedTask]) -> int:

@@ -98,7 +98,9 @@ class Metrics:
         self.batches = self._counter("batches", "Batches, by whether their one task was folded.", "path")
         self._task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
         self.resident_bytes = self._gauge(
-            "resident_bytes", "Tensors in memory: of the backbone, of tasks without it, of folded tasks.", "kind"
+            "resident_bytes",
+            "Tensors in memory: of the backbone, of tasks without it, of packed tasks' dequantised, of folded tasks.",
+            "kind",
         )
         self.folded_bytes = self._gauge("folded_bytes", "Folded tasks, in their budget folded_bytes.")
         self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")

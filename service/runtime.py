@@ -76,6 +76,7 @@ class Runtime:
         metrics.queue_size.set_function(lambda: self.batcher.queued)
         metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
         metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))
+        metrics.resident_bytes.labels("unpacked").set_function(lambda: engine.unpacked.bytes)
 
     def _parallelism(self) -> Parallelism:
         """How many forwards at once and in how many threads each; on a GPU one, whose thread only gives it work."""

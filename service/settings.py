@@ -99,6 +99,11 @@ class Settings(BaseSettings):
         default=None, description="file that holds such keys, one a line; or FPET_API_KEYS has them, comma-separated"
     )
 
+    unpacked_bytes: int = Field(
+        default=128 * 2**20,
+        ge=0,
+        description="bytes for the dequantised weights of low-bit tasks asked last; 0: dequantised for every batch",
+    )
     folded_bytes: int = Field(
         default=256 * 2**20, ge=0, description="bytes for the folded weights of hot and pinned tasks; 0: none is folded"
     )

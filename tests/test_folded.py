@@ -48,12 +48,17 @@ def load(files: Files, folder: Path, adapter: Method, dtype: torch.dtype = torch
     return engine, engine.load(Task.load(path), 1)
 
 
-def instance_of(task: LoadedTask) -> Instance:
-    return make_instance(Task.load(task.path).build(small_backbone()), task.model())
+def instance_of(engine: Engine, task: LoadedTask) -> Instance:
+    return make_instance(Task.load(task.path).build(small_backbone()), engine.backbone.vit)
 
 
 def tensors(*modules: nn.Module) -> list[Tensor]:
     return [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+
+
+def layer_bytes(instance: Instance) -> int:
+    """Without those of the reducer."""
+    return instance.bytes - sum(tensor.nbytes for tensor in tensors(instance.reduced.reducer))
 
 
 def answers(engine: Engine, group: Group, task: LoadedTask, images: Sequence[Tensor]) -> list[Output]:
@@ -66,14 +71,14 @@ def test_answers_are_those_of_the_adapter_and_bytes_what_is_not_shared(
 ) -> None:
     engine, task = load(small_files, tmp_path, adapter)
     before = {name: value.clone() for name, value in engine.backbone.vit.state_dict().items()}
-    instance = instance_of(task)
+    instance = instance_of(engine, task)
     for reduced in (True, False):
         mixed = answers(engine, Group(task.family, reduced), task, list(IMAGES))
         folded = answers(engine, Group(task.family, reduced, instance), task, list(IMAGES))
         for one, other in zip(mixed, folded, strict=True):
             torch.testing.assert_close(one.logits, other.logits, rtol=1e-4, atol=1e-4)
             torch.testing.assert_close(one.embedding, other.embedding, rtol=1e-4, atol=1e-4)
-    shared = {tensor.data_ptr() for tensor in tensors(engine.backbone.vit, task.model())}
+    shared = {tensor.data_ptr() for tensor in tensors(engine.backbone.vit)}
     own = {tensor.data_ptr(): tensor for tensor in tensors(instance.reduced, instance.full)}
     assert instance.bytes == sum(own[place].nbytes for place in own.keys() - shared)
     assert all(torch.equal(value, before[name]) for name, value in engine.backbone.vit.state_dict().items())
@@ -86,19 +91,20 @@ def test_what_folding_leaves_alone_is_held_once(small_files: Files, tmp_path: Pa
         "lora": 2 * (3 * 24 * 24),  # queries, keys and values in two blocks, without their biases
     }
     for kind, numbers in expected.items():
-        _, task = load(small_files, tmp_path, Method(kind))
-        assert instance_of(task).bytes == 4 * numbers, kind
+        engine, task = load(small_files, tmp_path, Method(kind))
+        assert layer_bytes(instance_of(engine, task)) == 4 * numbers, kind
 
 
 def test_in_bfloat16_a_small_update_is_not_rounded_away(small_files: Files, tmp_path: Path) -> None:
     """Folded in float32 and rounded once, each weight is the nearest there is to the exact one."""
-    _, task = load(small_files, tmp_path, Method("lora", {"scale": 0.001}), torch.bfloat16)
+    engine, task = load(small_files, tmp_path, Method("lora", {"scale": 0.001}), torch.bfloat16)
     file = Task.load(task.path)
-    exact = make_instance(file.build(small_backbone()), file.build(small_backbone()))
-    rounded = instance_of(task)
-    assert rounded.bytes * 2 == exact.bytes
+    exact = make_instance(file.build(small_backbone()), small_backbone().vit)
+    rounded = instance_of(engine, task)
+    assert layer_bytes(rounded) * 2 == layer_bytes(exact)
     weight, expected, frozen = (
-        model.vit.get_submodule("blocks.0.attn.qkv").weight for model in (rounded.reduced, exact.reduced, task.model())
+        vit.get_submodule("blocks.0.attn.qkv").weight
+        for vit in (rounded.reduced.vit, exact.reduced.vit, engine.backbone.vit)
     )
     assert torch.equal(weight, expected.to(torch.bfloat16))
     assert not torch.equal(weight, frozen)
@@ -116,7 +122,7 @@ def test_the_embedded_task_answers_alike_in_bfloat16() -> None:
         engine = Engine.start(weights.default_backbone(), CPU, dtype, Metrics([], []))
         backbones[dtype] = engine.backbone
         task = engine.load(Task.load(path), 1)
-        instance = make_instance(Task.load(path).build(backbones[torch.float32]), task.model())
+        instance = make_instance(Task.load(path).build(backbones[torch.float32]), engine.backbone.vit)
         resize = task.header.preprocessing.resize
         images = [resize(to_rgb(Image.open(sample))) for sample in (*SAMPLES, *OTHERS)]
         for name, folded in (("mixed", None), ("folded", instance)):
@@ -134,8 +140,7 @@ def test_the_embedded_task_answers_alike_in_bfloat16() -> None:
 
 @pytest.fixture(scope="module")
 def instance(small_files: Files, tmp_path_factory: pytest.TempPathFactory) -> Instance:
-    _, task = load(small_files, tmp_path_factory.mktemp("one"), Method("lora"))
-    return instance_of(task)
+    return instance_of(*load(small_files, tmp_path_factory.mktemp("one"), Method("lora")))
 
 
 def sized(instance: Instance, size: int) -> Instance:
@@ -188,13 +193,13 @@ def test_what_is_pinned_stays_and_what_cannot_fit_is_refused(instance: Instance)
 
 def test_memory_returns_when_one_is_evicted(small_files: Files, tmp_path: Path) -> None:
     engine, task = load(small_files, tmp_path, Method("repadapter"))
-    first = instance_of(task)
+    first = instance_of(engine, task)
     cache: FoldedCache[str] = FoldedCache(first.bytes, lambda: None)
     cache.add("a", first)
     weight = weakref.ref(first.reduced.vit.get_submodule("blocks.0.attn.qkv").weight)
     group = Group(task.family, True, cache.use("a"))
     del first
-    cache.add("b", instance_of(task))
+    cache.add("b", instance_of(engine, task))
     assert kept(cache) == "b"
     answers(engine, group, task, list(IMAGES))  # who began with it finishes with it
     assert weight() is not None

@@ -50,8 +50,9 @@ def test_the_bytes_told_are_those_that_are_held(
     tasks = load(engine, tmp_path, adapter, reducer)
     held: dict[int, int] = {}
     for task in tasks:
-        model = task.model()
-        held |= storages(task.weights.head, *model.adapter.parameters(), *model.reducer.parameters())
+        weights = engine.unpacked.weights(task)
+        model = task.family.template.model(weights.sites)
+        held |= storages(weights.head, *model.adapter.parameters(), *model.reducer.parameters())
         held |= storages(*model.adapter.buffers(), *model.reducer.buffers())
     held.pop(0, None)  # buffers of no length
     assert resident_bytes(tasks) == sum(held.values()) > 0

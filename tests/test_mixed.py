@@ -17,8 +17,10 @@ from torch import Tensor
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.mixed import Template, family
+from fpet.packed_weights import PackedWeights
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, new_model, save_task
+from fpet.task_weights import Weights
 from fpet.vit import AdaptedViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,7 +31,7 @@ ORDER = (0, 1, 0, 2, 2, 1)
 def mixed(models: Sequence[AdaptedViT], images: Tensor, *, reduced: bool = True) -> Tensor:
     """Features [B, C] of images [B, 3, H, W], the i-th by the i-th model, through one template."""
     template = Template(models[0])
-    weights = {model: template.weights(model) for model in models}
+    weights = {model: Weights.of(model) for model in models}
     return template.features([weights[model] for model in models], images, reduced=reduced)
 
 
@@ -85,7 +87,7 @@ def test_a_task_alone_has_the_very_numbers_of_its_own_model(adapter: Method, red
     template = Template(models[0])
     with torch.inference_mode():
         for model in models:
-            weights = template.weights(model)
+            weights = Weights.of(model)
             for reduced, own in ((True, model), (False, model.unreduced())):
                 features = template.features([weights] * len(IMAGES), IMAGES, reduced=reduced)
                 assert torch.equal(features, own.features(IMAGES))
@@ -96,7 +98,7 @@ def test_a_task_alone_has_the_very_numbers_of_its_own_model(adapter: Method, red
 def test_of_a_task_nothing_is_held_but_its_numbers(adapter: Method, reducer: Method, tmp_path: Path) -> None:
     first, second, _ = tasks(tmp_path, adapter, reducer)
     template = Template(first)
-    weights = template.weights(second)
+    weights = Weights.of(second)
     numbers = [parameter.numel() for parameter in second.trainable().parameters()]
     assert weights.nbytes == 4 * sum(-(-number // 32) * 32 for number in numbers)
     for reduced in (True, False):
@@ -115,9 +117,10 @@ def test_a_weight_that_is_yet_to_be_rounded_is_refused() -> None:
     latent = new_model(small_header(backbone, Method("lora", {"bits": 1})), backbone).eval()
     with pytest.raises(UnsupportedError, match="load the tasks from their files"):
         Template(latent)
-    template = Template(new_model(small_header(backbone, Method("lora"), Method("none")), backbone).eval())
     with pytest.raises(UnsupportedError, match="load the tasks from their files"):
-        template.weights(latent)
+        Weights.of(latent)
+    with pytest.raises(UnsupportedError, match="load the tasks from their files"):
+        PackedWeights.of(latent, {})
 
 
 @pytest.mark.parametrize(

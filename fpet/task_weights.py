@@ -1,0 +1,76 @@
+"""What tasks differ in once they are loaded: their numbers, laid out in one piece of memory each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fpet.errors import UnsupportedError
+from fpet.linear import LowBitLinear, linear
+from fpet.vit import AdaptedViT
+
+# Numbers between the starts of two tensors are a multiple of this, so that each starts on a cache line.
+_ALIGNMENT = 32
+
+
+def aligned_lengths(shapes: Sequence[torch.Size]) -> list[int]:
+    """Numbers in the stretches of memory that hold tensors of these shapes, each a multiple of 32."""
+    return [-(-shape.numel() // _ALIGNMENT) * _ALIGNMENT for shape in shapes]
+
+
+def refuse_latent(model: AdaptedViT) -> None:
+    """Raises UnsupportedError if its weights are yet to be rounded."""
+    if any(isinstance(module, LowBitLinear) and module.latent for module in model.trainable().modules()):
+        # They would be rounded as if they were those of the task that a template was made from.
+        raise UnsupportedError("weights of different tasks must be rounded: load the tasks from their files")
+
+
+def site_parameters(model: AdaptedViT) -> list[nn.Parameter]:
+    """Those of adapter and reducer, each once."""
+    return list(nn.ModuleList([model.adapter, model.reducer]).parameters())
+
+
+class Weights(NamedTuple):
+    """A task's tensors, views of one piece of memory.
+
+    sites: [P], those of adapter and reducer, as the template of the family lays them out; head: [K, C]; bias: [K].
+    """
+
+    sites: Tensor
+    head: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, model: AdaptedViT) -> Weights:
+        """Copies the tensors of a task, loaded from its file.
+
+        Raises:
+            UnsupportedError: if they are yet to be rounded.
+        """
+        refuse_latent(model)
+        sites, head = site_parameters(model), list(model.head.parameters())
+        tensors = [*sites, *head]
+        lengths = aligned_lengths([tensor.shape for tensor in tensors])
+        memory = torch.zeros(sum(lengths), dtype=tensors[0].dtype, device=tensors[0].device)
+        for piece, tensor in zip(memory.split(lengths), tensors, strict=True):
+            piece[: tensor.numel()] = tensor.detach().flatten()
+        return cls.within(memory, sum(lengths[: len(sites)]), [tensor.shape for tensor in head])
+
+    @classmethod
+    def within(cls, memory: Tensor, sites: int, head: Sequence[torch.Size]) -> Weights:
+        """Views of a task's memory: as many numbers of adapter and reducer, then tensors of the head's shapes."""
+        pieces = memory[sites:].split(aligned_lengths(head))
+        views = [piece[: shape.numel()].view(shape) for piece, shape in zip(pieces, head, strict=True)]
+        return cls(memory[:sites], views[0], views[1] if len(views) > 1 else None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of that memory."""
+        return self.sites.untyped_storage().nbytes()
+
+    def logits(self, embeddings: Tensor) -> Tensor:
+        """[B, C] -> [B, K]."""
+        return linear(embeddings, self.head, self.bias)
