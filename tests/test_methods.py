@@ -47,6 +47,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 # Convpass convolves over the grid of patches, which reductions leave.
 REFUSED = [("convpass", reducer) for reducer in ("bdm", "bsm", "tome", "ltmp", "average-pool", "max-pool")]
 PAIRS = [pair for pair in itertools.product(ADAPTERS, REDUCERS) if pair not in REFUSED]
+# Every adapter, every reducer and every number of tokens before and after, for what takes seconds a pair: a graph of an
+# adapter and one of a reducer meet in the tokens between them alone.
+TRACED = [pair for pair in PAIRS if pair[0] in ("adaptformer", "vpt") or pair[1] in ("none", "bdm")]
 IMAGES = torch.randn((3, 3, 32, 32), generator=torch.Generator().manual_seed(3))
 
 
@@ -156,7 +159,7 @@ def test_bfloat16_answers_nearly_alike(adapter: str, reducer: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+@pytest.mark.parametrize(("adapter", "reducer"), TRACED)
 def test_one_graph_holds_the_whole_forward(backbone: Backbone, adapter: str, reducer: str) -> None:
     model = model_of(backbone, adapter, reducer)
     torch.compiler.reset()
@@ -166,7 +169,7 @@ def test_one_graph_holds_the_whole_forward(backbone: Backbone, adapter: str, red
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
-@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+@pytest.mark.parametrize(("adapter", "reducer"), TRACED)
 def test_an_exported_model_takes_another_batch_size(backbone: Backbone, adapter: str, reducer: str) -> None:
     model = model_of(backbone, adapter, reducer)
     program = torch.export.export(model, (IMAGES,), dynamic_shapes=({0: Dim("batch", min=1, max=64)},))
