@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fpet.linear import FULL_PRECISION
 from fpet.packing import quantised_layers
-from fpet.quantize import byte_values
+from fpet.quantize import byte_values, code_bytes
 from fpet.task_weights import Weights, aligned_lengths, refuse_latent
 from fpet.vit import AdaptedViT
 
@@ -155,7 +155,7 @@ def _arrange(sites: tuple[_Piece, ...], head: tuple[_Piece, ...]) -> _Arrangemen
 def _code(places: Sequence[tuple[_Piece, int]]) -> _Coded:
     coded, first = _Coded([], [], []), 0
     for piece, start in places:
-        length = -(-piece.shape.numel() * piece.bits // 8)
+        length = code_bytes(piece.shape.numel(), piece.bits)
         # The last byte may hold more codes than there are weights: there is room until the next tensor.
         end, after = first + length, start + length * 8 // piece.bits
         if coded.runs and coded.runs[-1][1].stop == start:

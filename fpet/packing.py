@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.linear import FULL_PRECISION, LowBitLinear
-from fpet.quantize import Packed
+from fpet.quantize import Packed, code_bytes
 
 
 def pack_module(module: nn.Module) -> dict[str, Tensor]:
@@ -70,7 +70,6 @@ def _expected(module: nn.Module) -> dict[str, tuple[tuple[int, ...], torch.dtype
     expected = {name: (tuple(p.shape), torch.float32) for name, p in module.named_parameters()}
     for name, layer in quantised_layers(module).items():
         del expected[name]
-        num_bytes = -(-layer.weight.numel() * layer.bits // 8)
-        expected[f"{name}.codes"] = ((num_bytes,), torch.uint8)
+        expected[f"{name}.codes"] = ((code_bytes(layer.weight.numel(), layer.bits),), torch.uint8)
         expected[f"{name}.stats"] = ((2,), torch.float32)
     return expected

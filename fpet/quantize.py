@@ -70,6 +70,11 @@ def fake_quantize(weight: Tensor, book: CodeBook) -> Tensor:
     return (codes + (standard - standard.detach())) * std + mean
 
 
+def code_bytes(numbers: int, bits: int) -> int:
+    """Bytes of the codes of that many weights."""
+    return -(-numbers * bits // 8)
+
+
 def pack(weight: Tensor, bits: int) -> Packed:
     """Quantises a latent matrix [out, in] for storage."""
     standard, mean, std = _standardise(weight.detach().float())

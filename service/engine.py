@@ -183,7 +183,7 @@ class Engine:
                 images = normalize(pixels, [work.task.header.preprocessing for work in works], self.dtype)
             else:
                 images = pixels.to(self.dtype)
-            weights = {work.task: self.unpacked.weights(work.task) for work in works}
+            weights = {task: self.unpacked.weights(task) for task in dict.fromkeys(work.task for work in works)}
             embeddings = _features(group, [weights[work.task] for work in works], images)
             # Copying to the CPU waits for the device, so that the clock sees all of the work.
             answers = outputs([work.task for work in works], weights, embeddings)

@@ -47,8 +47,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 # Convpass convolves over the grid of patches, which reductions leave.
 REFUSED = [("convpass", reducer) for reducer in ("bdm", "bsm", "tome", "ltmp", "average-pool", "max-pool")]
 PAIRS = [pair for pair in itertools.product(ADAPTERS, REDUCERS) if pair not in REFUSED]
-# Every adapter, every reducer and every number of tokens before and after, for what takes seconds a pair: a graph of an
-# adapter and one of a reducer meet in the tokens between them alone.
+# For what takes seconds a pair: every adapter with and without tokens that merge, and every reducer with and without
+# prompts. What a graph holds of an adapter depends on a reducer by the number of tokens alone.
 TRACED = [pair for pair in PAIRS if pair[0] in ("adaptformer", "vpt") or pair[1] in ("none", "bdm")]
 IMAGES = torch.randn((3, 3, 32, 32), generator=torch.Generator().manual_seed(3))
 

@@ -71,6 +71,24 @@ def test_packed_tasks_are_answered_in_one_batch_as_from_their_files(
     assert engine.unpacked.bytes == min(room, 2) * unpacked_bytes(task)
 
 
+class Counted(Unpacked):
+    """Notes who is asked for."""
+
+    asked: list[LoadedTask]
+
+    def weights(self, task: LoadedTask) -> Weights:
+        self.asked.append(task)
+        return super().weights(task)
+
+
+def test_a_batch_dequantises_each_of_its_tasks_once(small_files: Files, tmp_path: Path) -> None:
+    engine, tasks = load(small_files, tmp_path, 0)
+    engine.unpacked = counted = Counted(0)
+    counted.asked = []
+    answers(engine, [Work(tasks[i], image) for i, image in zip(ORDER, IMAGES, strict=True)])
+    assert counted.asked == tasks
+
+
 def test_who_was_not_asked_for_the_longest_makes_room(small_files: Files, tmp_path: Path) -> None:
     _, (one, two, three) = load(small_files, tmp_path, 0)
     size = unpacked_bytes(one)
