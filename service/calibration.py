@@ -9,24 +9,70 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from statistics import median
+
+# A machine that does other work makes single pairs of timings differ by a tenth: so many tell what is common to them.
+_ENOUGH_PAIRS = 12
 
 
 @dataclass(frozen=True)
 class Point:
-    """Median seconds of a forward of that many images, with and without token reduction."""
+    """Seconds of forwards of that many images, each with token reduction beside the one without it timed in turn."""
 
     batch_size: int
-    reduced_seconds: float
-    full_seconds: float
+    reduced: tuple[float, ...]
+    full: tuple[float, ...]
 
     @property
-    def ratio(self) -> float:
-        """Above 1 where reduction saves time."""
-        return self.full_seconds / self.reduced_seconds
+    def ratios(self) -> list[float]:
+        """Of each pair, above 1 where reduction saved time."""
+        return [full / reduced for reduced, full in zip(self.reduced, self.full, strict=True)]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a forward costs without token reduction, at the sizes of `points`, which ascend."""
+
+    points: tuple[Point, ...] = ()
+
+    def joined_by(self, point: Point) -> Calibration:
+        """With a point of a larger batch."""
+        return Calibration((*self.points, point))
+
+    @cached_property
+    def ratios(self) -> tuple[float, ...]:
+        """Unreduced over reduced time at each point: the median of its pairs.
+
+        Where those are few, pairs of the sizes next to it count as well: with the size the ratio changes less than from
+        one pair to another.
+        """
+        return tuple(median(self._pairs(i)) for i in range(len(self.points)))
+
+    def _pairs(self, i: int) -> list[float]:
+        pairs = self.points[i].ratios
+        for distance in range(1, len(self.points)):
+            lacking = _ENOUGH_PAIRS - len(pairs)
+            if lacking <= 0:
+                break
+            near = [self.points[k] for k in (i - distance, i + distance) if 0 <= k < len(self.points)]
+            pairs.extend(ratio for point in near for ratio in point.ratios[:lacking])
+        return pairs
+
+    def ratio_at(self, batch_size: int) -> float | None:
+        """Unreduced over reduced time: linear between the points, constant beyond them, None without any."""
+        if not self.points:
+            return None
+        measured = list(zip((point.batch_size for point in self.points), self.ratios, strict=True))
+        if batch_size <= measured[0][0]:
+            return measured[0][1]
+        for (low, low_ratio), (high, high_ratio) in pairwise(measured):
+            if batch_size <= high:
+                return low_ratio + (batch_size - low) / (high - low) * (high_ratio - low_ratio)
+        return measured[-1][1]
 
 
 def batch_sizes(largest: int) -> list[int]:
@@ -39,7 +85,7 @@ def measure(
 ) -> Point:
     """Times both forwards of a batch of that size, as `alternate` does."""
     reduced, full = alternate(repeats, seconds, shortest=shortest, longest=longest)
-    return Point(batch_size, median(reduced), median(full))
+    return Point(batch_size, tuple(reduced), tuple(full))
 
 
 def alternate(
@@ -59,14 +105,3 @@ def alternate(
             times[which].append(seconds(which))
         taken = sum(times[True]) + sum(times[False])
     return times[True], times[False]
-
-
-def ratio_at(points: Sequence[Point], batch_size: int) -> float:
-    """Unreduced over reduced time: linear between the sizes measured (ascending), constant beyond them."""
-    if batch_size <= points[0].batch_size:
-        return points[0].ratio
-    for low, high in pairwise(points):
-        if batch_size <= high.batch_size:
-            weight = (batch_size - low.batch_size) / (high.batch_size - low.batch_size)
-            return low.ratio + weight * (high.ratio - low.ratio)
-    return points[-1].ratio

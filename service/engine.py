@@ -23,7 +23,7 @@ from fpet.preprocess import normalize
 from fpet.task import Task
 from fpet.task_weights import Weights
 from fpet.vit import check_parity
-from service.calibration import Point, measure, ratio_at
+from service.calibration import Calibration, measure
 from service.folded import Instance
 from service.heads import outputs
 from service.loaded import Family, LoadedTask
@@ -62,7 +62,7 @@ class Engine:
         self.unpacked = Unpacked(unpacked_bytes)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self._warm: set[tuple[_Kind, int]] = set()
-        self._calibrations: defaultdict[_Kind, list[Point]] = defaultdict(list)
+        self._calibrations: defaultdict[_Kind, Calibration] = defaultdict(Calibration)
         self._orders = itertools.cycle([(True, False), (False, True)])
 
     @classmethod
@@ -127,12 +127,12 @@ class Engine:
         seconds(True), seconds(False)
         if repeats:
             point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
-            self._calibrations[kind].append(point)  # others read the list meanwhile; it only ever grows at its end
+            self._calibrations[kind] = self._calibrations[kind].joined_by(point)
 
-    def calibration(self, task: LoadedTask, *, folded: bool = False) -> tuple[Point, ...]:
+    def calibration(self, task: LoadedTask, *, folded: bool = False) -> Calibration:
         """The timings that the task's baseline rests on; as long as there are none of folded ones, those of others."""
-        own, others = (self._calibrations.get((task.family.name, kind), []) for kind in (folded, False))
-        return tuple(own or others)
+        own, others = (self._calibrations.get((task.family.name, kind), Calibration()) for kind in (folded, False))
+        return own if own.points else others
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
@@ -228,8 +228,8 @@ class Engine:
             return None
         if task.tokens_out == task.tokens_in:
             return seconds
-        points = self.calibration(task, folded=group.folded is not None)
-        return seconds * ratio_at(points, batch_size) if points else None
+        ratio = self.calibration(task, folded=group.folded is not None).ratio_at(batch_size)
+        return None if ratio is None else seconds * ratio
 
 
 @dataclass(frozen=True)

@@ -139,11 +139,16 @@ class TaskSavings(Schema):
 
 
 class CalibrationPoint(Schema):
-    """Median forward times of a batch size at start-up, timed alternately: of the processor if one thread computes."""
+    """Median forward times of a batch size at start-up, timed alternately: of the processor if one thread computes.
+
+    speedup: the median of full over reduced time, pair by pair, where there are few with those of the sizes beside.
+    """
 
     batch_size: int
+    pairs: int
     reduced_ms: float
     full_ms: float
+    speedup: float
 
 
 class TaskCalibration(Schema):

@@ -7,9 +7,15 @@ import time
 import pytest
 from serving import Files, serving, small_settings
 
-from service.calibration import Point, alternate, batch_sizes, measure, ratio_at
+from service.calibration import Calibration, Point, alternate, batch_sizes, measure
 
-POINTS = [Point(1, 2.0, 1.0), Point(4, 1.0, 2.0), Point(8, 1.0, 1.0)]
+
+def point(batch_size: int, *ratios: float) -> Point:
+    return Point(batch_size, (1.0,) * len(ratios), ratios)
+
+
+# So many pairs each that none needs those of others.
+THREE = Calibration((point(1, *[0.5] * 12), point(4, *[2.0] * 12), point(8, *[1.0] * 12)))
 
 
 @pytest.mark.parametrize(("largest", "sizes"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])])
@@ -21,10 +27,28 @@ def test_batch_sizes_double_up_to_the_largest(largest: int, sizes: list[int]) ->
     ("batch_size", "ratio"), [(1, 0.5), (2, 1.0), (4, 2.0), (6, 1.5), (8, 1.0), (100, 1.0)], ids=str
 )
 def test_ratios_are_interpolated_between_the_sizes_measured(batch_size: int, ratio: float) -> None:
-    assert ratio_at(POINTS, batch_size) == pytest.approx(ratio)
+    assert THREE.ratio_at(batch_size) == pytest.approx(ratio)
 
 
-def test_forwards_take_turns_and_the_median_counts() -> None:
+def test_of_a_point_the_median_pair_counts() -> None:
+    # The machine was busy with other work during the first pair, and during half of the last.
+    calibration = Calibration((Point(2, (5.0, 1.0, 1.0), (6.0, 1.2, 9.0)),))
+    assert calibration.ratio_at(2) == pytest.approx(1.2)
+
+
+def test_points_of_few_pairs_are_read_with_those_beside_them() -> None:
+    many, few, fewest = point(1, *[1.0] * 12), point(2, *[1.2] * 7), point(4, 3.0, 1.3)
+    assert Calibration((many,)).joined_by(few).joined_by(fewest).ratios == (1.0, 1.2, 1.2)
+    # The middle one takes five of the twelve and both of the others; the last one the seven, and three of the twelve.
+    assert Calibration((few, fewest)).ratios == (1.2, 1.2)
+    assert Calibration((fewest,)).ratios == (pytest.approx(2.15),)
+
+
+def test_without_timings_there_is_no_ratio() -> None:
+    assert Calibration().ratio_at(4) is None
+
+
+def test_forwards_take_turns() -> None:
     order: list[bool] = []
     times = {True: iter([1.0, 9.0, 2.0]), False: iter([3.0, 4.0, 50.0])}
 
@@ -32,16 +56,16 @@ def test_forwards_take_turns_and_the_median_counts() -> None:
         order.append(reduced)
         return next(times[reduced])
 
-    point = measure(4, 3, seconds)
+    timed = measure(4, 3, seconds)
     assert order == [True, False, False, True, True, False]
-    assert point == Point(4, reduced_seconds=2.0, full_seconds=4.0)
-    assert point.ratio == 2.0
+    assert timed == Point(4, reduced=(1.0, 9.0, 2.0), full=(3.0, 4.0, 50.0))
+    assert timed.ratios == pytest.approx([3, 4 / 9, 25])
 
 
 def test_slow_forwards_are_timed_less_often() -> None:
     left = {True: iter([1.0, 2.0]), False: iter([3.0, 4.0])}  # and no third ones
-    point = measure(4, 9, lambda reduced: next(left[reduced]), longest=10.0)
-    assert point == Point(4, reduced_seconds=1.5, full_seconds=3.5)
+    timed = measure(4, 9, lambda reduced: next(left[reduced]), longest=10.0)
+    assert timed == Point(4, reduced=(1.0, 2.0), full=(3.0, 4.0))
     times = alternate(9, lambda reduced: 1.0 if reduced else 3.0, longest=7.0)
     assert times == ([1.0, 1.0], [3.0, 3.0])
     assert alternate(9, lambda _: 5.0, longest=0.1) == ([5.0], [5.0])  # but once at least
@@ -55,7 +79,7 @@ def test_fast_forwards_are_timed_more_often() -> None:
 def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None:
     with serving(small_settings(small_files, calibration_repeats=10)) as service:
         task = service.runtime.catalog.loaded("digits")
-        assert [point.batch_size for point in service.runtime.engine.calibration(task)] == [1, 2, 4]
+        assert [point.batch_size for point in service.runtime.engine.calibration(task).points] == [1, 2, 4]
 
 
 def test_a_family_is_timed_for_long_enough(small_files: Files) -> None:

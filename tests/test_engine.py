@@ -146,13 +146,13 @@ def test_the_baseline_is_the_measured_time_scaled_by_the_calibrated_ratio(
     task = load(engine, small_files, "digits")
     for size in (1, 4):
         engine.calibrate(task, size, repeats=3)
-    one, four = engine.calibration(task)
-    assert (one.batch_size, four.batch_size) == (1, 4)
+    calibration = engine.calibration(task)
+    assert [point.batch_size for point in calibration.points] == [1, 4]
     run(engine, task, images[:4])
     run(engine, task, images[:4], reduced=False)
     saving = saving_of(metrics, "digits")
     assert (saving.images, saving.tokens_in, saving.tokens_out) == (4, 4 * 17, 4 * 9)
-    assert saving.baseline_seconds == pytest.approx(saving.forward_seconds * four.ratio)
+    assert saving.baseline_seconds == pytest.approx(saving.forward_seconds * calibration.ratios[1])
 
 
 def test_timings_are_of_the_own_thread(engine: Engine, small_files: Files) -> None:
@@ -198,7 +198,8 @@ def test_tasks_of_one_structure_share_their_timings(engine: Engine, small_files:
     backbone = small_backbone()
     write_task(tmp_path / "other.safetensors", small_header(backbone), backbone, seed=1)
     second = engine.load(Task.load(tmp_path / "other.safetensors"), 1)
-    assert engine.calibration(second) == engine.calibration(first) != ()
+    assert engine.calibration(second) is engine.calibration(first)
+    assert engine.calibration(first).points
 
 
 def test_a_task_that_cannot_run_is_not_put_into_service(engine: Engine, tmp_path: Path) -> None:

@@ -101,21 +101,21 @@ def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path
     hot = part.serve(write_foldable(tmp_path, "hot"))
     part.engine.calibrate(hot, 1, 1)
     part.ask(hot, 15)
-    points = part.engine.calibration(hot, folded=True)
-    assert [point.batch_size for point in points] == [1, 2, 4]
-    assert points != part.engine.calibration(hot)
+    own = part.engine.calibration(hot, folded=True)
+    assert [point.batch_size for point in own.points] == [1, 2, 4]
+    assert own != part.engine.calibration(hot)
     (before,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
     part.ask(hot, 1)
     (after,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
     seconds = after.forward_seconds - before.forward_seconds
-    assert after.baseline_seconds - before.baseline_seconds == pytest.approx(seconds * points[0].ratio)
+    assert after.baseline_seconds - before.baseline_seconds == pytest.approx(seconds * own.ratios[0])
     part.ask(hot, 1, reduced=False)  # costs, and saves nothing
     (full,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
     assert full == after
     other = part.serve(write_foldable(tmp_path, "other", 1))
     part.ask(other, 15)
     assert part.folded(other)
-    assert part.engine.calibration(other, folded=True) == points  # it takes as long
+    assert part.engine.calibration(other, folded=True) == own  # it takes as long
 
 
 def test_one_that_is_not_faster_is_dropped_and_not_tried_again(

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small import perturb
-from torch import Tensor, nn
-from torch.export import Dim
+from pairs import IMAGES, PAIRS, REFUSED, SMALL, header_of, model_of, new_backbone
+from torch import nn
 
 from fpet.adapters import ADAPTERS, lora
 from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.backbone import Backbone, create_backbone, fingerprint
 from fpet.errors import TaskError, UnsupportedError
 from fpet.fold import fold
-from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.methods import methods
-from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
 from fpet.reducers.none import NoReduction
 from fpet.registry import build
@@ -28,88 +24,10 @@ from fpet.task import Task, new_model, save_task
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
-SMALL: dict[str, object] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 3, "num_heads": 3}
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "vpt-shallow": {"prompts": 2},
-    "vpt-deep": {"prompts": 2},
-    "lora": {"dim": 4},
-    "adaptformer": {"dim": 4},
-    "convpass": {"dim": 4},
-    "repadapter": {"dim": 4},
-    "fact-tt": {"rank": 4},
-    "fact-tk": {"rank": 4},
-    "bdm": {"block": 0, "dim": 8},
-    "bsm": {"block": 1},
-    "tome": {"r": 2},
-    "average-pool": {"block": [0, 1]},
-    "max-pool": {"block": 1},
-}
-# Convpass convolves over the grid of patches, which reductions leave.
-REFUSED = [("convpass", reducer) for reducer in ("bdm", "bsm", "tome", "ltmp", "average-pool", "max-pool")]
-PAIRS = [pair for pair in itertools.product(ADAPTERS, REDUCERS) if pair not in REFUSED]
-# For what takes seconds a pair: every adapter with and without tokens that merge, and every reducer with and without
-# prompts. What a graph holds of an adapter depends on a reducer by the number of tokens alone.
-TRACED = [pair for pair in PAIRS if pair[0] in ("adaptformer", "vpt") or pair[1] in ("none", "bdm")]
-IMAGES = torch.randn((3, 3, 32, 32), generator=torch.Generator().manual_seed(3))
-
 
 @pytest.fixture(scope="module")
 def backbone() -> Backbone:
-    torch.manual_seed(0)
-    backbone = create_backbone("vit_tiny_patch16_224", SMALL)
-    perturb(backbone.vit, 0.05)
-    return backbone
-
-
-def header_of(backbone: Backbone, adapter: str, reducer: str) -> TaskHeader:
-    return TaskHeader(
-        name="pair",
-        backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
-        adapter=Method(adapter, ARGUMENTS.get(adapter, {})),
-        reducer=Method(reducer, ARGUMENTS.get(reducer, {})),
-        labels=tuple("abcde"),
-        preprocessing=Preprocessing((32, 32)),
-    )
-
-
-def model_of(backbone: Backbone, adapter: str, reducer: str) -> AdaptedViT:
-    """A model none of whose parameters is zero, so that each has a part in the answer."""
-    torch.manual_seed(1)
-    model = new_model(header_of(backbone, adapter, reducer), backbone)
-    perturb(model.trainable(), 0.2)
-    return model.eval()
-
-
-def gradients(model: AdaptedViT, *, autocast: bool = False) -> dict[str, Tensor]:
-    """Of all that trains, by its name, in a step of training; autocast: to bfloat16."""
-    model.train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    # What the thresholds of LTMP's last block leave out no class token sees: they learn from the penalty alone.
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        tokens, sizes = model.encode(IMAGES)
-        logits = model.head(model.pool(tokens))
-    loss = logits.float().square().sum() + model.reducer.penalty(sizes)
-    names, parameters = zip(*model.trainable().named_parameters(), strict=True)
-    return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
-
-
-@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
-def test_gradients_reach_every_parameter_of_the_task_and_none_of_the_backbone(
-    backbone: Backbone, adapter: str, reducer: str
-) -> None:
-    for name, gradient in gradients(model_of(backbone, adapter, reducer)).items():
-        assert gradient.abs().sum() > 0, name
-    assert all(parameter.grad is None for parameter in backbone.vit.parameters())
-
-
-@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
-def test_under_autocast_gradients_are_nearly_those_of_float32(backbone: Backbone, adapter: str, reducer: str) -> None:
-    exact = gradients(model_of(backbone, adapter, reducer))
-    rounded = gradients(model_of(backbone, adapter, reducer), autocast=True)
-    both = [torch.cat([each.flatten() for each in found.values()]) for found in (exact, rounded)]
-    assert torch.cosine_similarity(*both, dim=0) > 0.99
+    return new_backbone()
 
 
 @pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
@@ -156,26 +74,6 @@ def test_bfloat16_answers_nearly_alike(adapter: str, reducer: str) -> None:
         rounded = model.to(torch.bfloat16)(IMAGES.bfloat16())
     assert rounded.dtype == torch.bfloat16
     assert (rounded - exact).norm() < 0.1 * exact.norm()
-
-
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
-@pytest.mark.parametrize(("adapter", "reducer"), TRACED)
-def test_one_graph_holds_the_whole_forward(backbone: Backbone, adapter: str, reducer: str) -> None:
-    model = model_of(backbone, adapter, reducer)
-    torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    with torch.inference_mode():
-        torch.testing.assert_close(compiled(IMAGES), model(IMAGES), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore")  # the exporter's own
-@pytest.mark.parametrize(("adapter", "reducer"), TRACED)
-def test_an_exported_model_takes_another_batch_size(backbone: Backbone, adapter: str, reducer: str) -> None:
-    model = model_of(backbone, adapter, reducer)
-    program = torch.export.export(model, (IMAGES,), dynamic_shapes=({0: Dim("batch", min=1, max=64)},))
-    more = IMAGES.repeat(2, 1, 1, 1)
-    with torch.inference_mode():
-        torch.testing.assert_close(program.module()(more), model(more), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("adapter", [kind for kind, method in ADAPTERS.items() if method.foldable])

@@ -18,7 +18,7 @@ class Shift(nn.Module):
         self.delta = nn.Parameter(torch.zeros(channels))
 
     def forward(self, y: Tensor) -> Tensor:
-        return y + per_token(self.delta)
+        return (y + per_token(self.delta)).to(y.dtype)  # as SSF's
 
 
 class BitFit(Channelwise):

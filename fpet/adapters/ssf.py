@@ -21,7 +21,8 @@ class ScaleShift(nn.Module):
         self.beta = nn.Parameter(torch.empty(channels).normal_(0.0, _STD))
 
     def forward(self, y: Tensor) -> Tensor:
-        return y * per_token(self.gamma) + per_token(self.beta)
+        # Under autocast the parameters are float32, and without a cast all that follows, up to the next product, would be.
+        return (y * per_token(self.gamma) + per_token(self.beta)).to(y.dtype)
 
 
 class SSF(Channelwise):

@@ -125,11 +125,13 @@ class TaskSavings:
 
 @dataclass(frozen=True)
 class CalibrationPoint:
-    """Median milliseconds of a forward of that many images at start-up."""
+    """Median milliseconds of a forward of that many images at start-up, timed in `pairs`; speedup: what counts."""
 
     batch_size: int
+    pairs: int
     reduced_ms: float
     full_ms: float
+    speedup: float
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from fastapi import APIRouter
 
-from service.calibration import Point
+from service.calibration import Calibration
 from service.metrics import Saving, Shadow
 from service.routes.common import RuntimeDep
 from service.schemas import CalibrationPoint, Savings, ShadowSavings, TaskCalibration, TaskSavings
@@ -19,8 +21,7 @@ async def get_savings(runtime: RuntimeDep) -> Savings:
     return Savings(
         tasks=[_task(saving) for saving in runtime.metrics.savings()],
         calibration=[
-            TaskCalibration(task=task.header.name, points=[_point(p) for p in runtime.engine.calibration(task)])
-            for task in loaded
+            TaskCalibration(task=task.header.name, points=_points(runtime.engine.calibration(task))) for task in loaded
         ],
     )
 
@@ -49,9 +50,14 @@ def _shadow(shadow: Shadow) -> ShadowSavings:
     )
 
 
-def _point(point: Point) -> CalibrationPoint:
-    return CalibrationPoint(
-        batch_size=point.batch_size,
-        reduced_ms=round(1000 * point.reduced_seconds, 3),
-        full_ms=round(1000 * point.full_seconds, 3),
-    )
+def _points(calibration: Calibration) -> list[CalibrationPoint]:
+    return [
+        CalibrationPoint(
+            batch_size=point.batch_size,
+            pairs=len(point.ratios),
+            reduced_ms=round(1000 * median(point.reduced), 3),
+            full_ms=round(1000 * median(point.full), 3),
+            speedup=round(ratio, 4),
+        )
+        for point, ratio in zip(calibration.points, calibration.ratios, strict=True)
+    ]

@@ -1,0 +1,63 @@
+"""A step of training, of every adapter with every reducer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pairs import IMAGES, PAIRS, model_of, new_backbone
+from torch import Tensor, nn
+
+from fpet.adapters import ADAPTERS
+from fpet.backbone import Backbone
+from fpet.vit import AdaptedViT
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return new_backbone()
+
+
+def gradients(model: AdaptedViT, *, autocast: bool = False) -> dict[str, Tensor]:
+    """Of all that trains, by its name, in a step of training; autocast: to bfloat16."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    # What the thresholds of LTMP's last block leave out no class token sees: they learn from the penalty alone.
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        tokens, sizes = model.encode(IMAGES)
+        logits = model.head(model.pool(tokens))
+    loss = logits.float().square().sum() + model.reducer.penalty(sizes)
+    names, parameters = zip(*model.trainable().named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_gradients_reach_every_parameter_of_the_task_and_none_of_the_backbone(
+    backbone: Backbone, adapter: str, reducer: str
+) -> None:
+    for name, gradient in gradients(model_of(backbone, adapter, reducer)).items():
+        assert gradient.abs().sum() > 0, name
+    assert all(parameter.grad is None for parameter in backbone.vit.parameters())
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_under_autocast_gradients_are_nearly_those_of_float32(backbone: Backbone, adapter: str, reducer: str) -> None:
+    exact = gradients(model_of(backbone, adapter, reducer))
+    rounded = gradients(model_of(backbone, adapter, reducer), autocast=True)
+    both = [torch.cat([each.flatten() for each in found.values()]) for found in (exact, rounded)]
+    assert torch.cosine_similarity(*both, dim=0) > 0.99
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_under_autocast_no_adapter_lifts_what_it_changes_to_float32(backbone: Backbone, adapter: str) -> None:
+    model, dtypes = model_of(backbone, adapter, "none"), []
+    hooks = [
+        block.mlp.act.register_forward_pre_hook(lambda _, inputs: dtypes.append(inputs[0].dtype))
+        for block in backbone.vit.blocks
+    ]
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():
+        model(IMAGES)
+    for hook in hooks:
+        hook.remove()
+    assert dtypes == [torch.bfloat16] * 3
