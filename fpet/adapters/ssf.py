@@ -21,7 +21,7 @@ class ScaleShift(nn.Module):
         self.beta = nn.Parameter(torch.empty(channels).normal_(0.0, _STD))
 
     def forward(self, y: Tensor) -> Tensor:
-        # Under autocast the parameters are float32, and without a cast all that follows, up to the next product, would be.
+        # Under autocast the parameters are float32: without a cast so would be what follows, up to the next product.
         return (y * per_token(self.gamma) + per_token(self.beta)).to(y.dtype)
 
 
