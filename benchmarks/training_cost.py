@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -44,7 +45,8 @@ def random_data(classes: int, images: int, side: int) -> Dataset:
 
 def new_run(backbone: Backbone, methods: tuple[Method, Method], batch_size: int, precision: str) -> Run:
     """A training run whose epochs have one step and no validation."""
-    data = random_data(_CLASSES, batch_size, backbone.vit.patch_embed.img_size[0])
+    vit: Any = backbone.vit
+    data = random_data(_CLASSES, batch_size, vit.patch_embed.img_size[0])
     endless = Recipe(epochs=10**9, validate_every=10**9, batch_size=batch_size, precision=precision)
     return Run(new_header("cost", data.labels, backbone, methods, 32), backbone, data, endless)
 

@@ -112,7 +112,7 @@ class Settings(BaseSettings):
     )
 
     calibration_repeats: int = Field(
-        default=5,
+        default=8,
         ge=0,
         le=100,
         description="timings a batch size, with and without token reduction; fewer if slow, more if fast; 0: none",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from fastapi import APIRouter
 
-from service.calibration import Calibration
+from service.calibration import Calibration, Point
 from service.metrics import Saving, Shadow
 from service.routes.common import RuntimeDep
 from service.schemas import CalibrationPoint, Savings, ShadowSavings, TaskCalibration, TaskSavings
@@ -51,13 +49,15 @@ def _shadow(shadow: Shadow) -> ShadowSavings:
 
 
 def _points(calibration: Calibration) -> list[CalibrationPoint]:
-    return [
-        CalibrationPoint(
-            batch_size=point.batch_size,
-            pairs=len(point.ratios),
-            reduced_ms=round(1000 * median(point.reduced), 3),
-            full_ms=round(1000 * median(point.full), 3),
-            speedup=round(ratio, 4),
-        )
-        for point, ratio in zip(calibration.points, calibration.ratios, strict=True)
-    ]
+    return [_point(point, ratio) for point, ratio in zip(calibration.points, calibration.ratios, strict=True)]
+
+
+def _point(point: Point, ratio: float) -> CalibrationPoint:
+    reduced, full = (round(1000 * seconds, 3) for seconds in point.medians)
+    return CalibrationPoint(
+        batch_size=point.batch_size,
+        pairs=len(point.ratios),
+        reduced_ms=reduced,
+        full_ms=full,
+        speedup=round(ratio, 4),
+    )
