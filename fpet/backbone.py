@@ -25,7 +25,7 @@ from fpet.tokens import Geometry
 _torchvision.declare_missing_operators()
 
 import timm  # noqa: E402
-from timm.layers import LayerNorm, Mlp  # noqa: E402
+from timm.layers import LayerNorm, Mlp, PatchEmbed  # noqa: E402
 from timm.models.deit import VisionTransformerDistilled  # noqa: E402
 from timm.models.vision_transformer import Attention, Block, VisionTransformer  # noqa: E402
 
@@ -175,9 +175,10 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
     if not len(vit.blocks):
         raise UnsupportedError(f"{architecture} without a block is not covered")
     for expected, parts in (
+        (PatchEmbed, [vit.patch_embed]),
         (Block, vit.blocks),
-        (Attention, [block.attn for block in vit.blocks]),
-        (Mlp, [block.mlp for block in vit.blocks]),
+        (Attention, (block.attn for block in vit.blocks)),  # only blocks of that type are known to have one
+        (Mlp, (block.mlp for block in vit.blocks)),
     ):
         for part in parts:
             if type(part) is not expected:
@@ -186,9 +187,11 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
                 )
     if any(block.attn.gate is not None for block in vit.blocks):
         raise UnsupportedError(f"{architecture} gates its attention, which is not covered")
+    if not isinstance(vit.patch_embed.norm, nn.Identity):
+        raise UnsupportedError(f"{architecture} normalises its patch embeddings, which is not covered")
     if vit.attn_pool is not None or vit.global_pool not in ("token", "avg"):
         raise UnsupportedError(f"{architecture} pools by {vit.global_pool!r}; covered are 'token' and 'avg'")
-    if getattr(vit.patch_embed, "grid_size", None) is None:
+    if vit.patch_embed.grid_size is None:
         raise UnsupportedError(f"{architecture} takes images of any size; give img_size")
     for name in sorted(dict(vit.named_buffers()).keys() - vit.state_dict().keys()):
         raise UnsupportedError(f"{architecture} keeps {name!r} out of its weights, which is not covered")

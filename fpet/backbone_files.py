@@ -18,8 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fpet.backbone_limits import check_archive, check_stored
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import parse_safetensors, read_bytes
+from fpet.json_values import check_precision, is_finite
 from fpet.preprocess import Preprocessing, Triple
 
 FORMAT = 1
@@ -87,11 +89,11 @@ def check_normalization(normalization: Mapping[str, Any]) -> None:
         if name not in ("mean", "std"):
             raise BackboneError(f"the normalization has an unknown field {name!r}")
         numbers = isinstance(values, (list, tuple)) and all(isinstance(value, (int, float)) for value in values)
-        if not numbers or len(values) != 3 or not np.isfinite(values).all():
+        if not numbers or len(values) != 3 or not all(map(is_finite, values)):
             raise BackboneError(f"{name} = {values} is not three finite numbers, one a channel")
     try:
-        Preprocessing((1, 1), **normalization)
-    except UnsupportedError as error:
+        check_precision(Preprocessing((1, 1), **normalization))
+    except (ValueError, UnsupportedError) as error:
         raise BackboneError(str(error)) from error
 
 
@@ -117,10 +119,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def _members(data: bytes) -> list[str]:
+    """The names in an archive that decompresses to no more than weights can be."""
     try:
-        return zipfile.ZipFile(io.BytesIO(data)).namelist()
+        members = zipfile.ZipFile(io.BytesIO(data)).infolist()
     except Exception as error:  # damage shows as errors of zip, of text encodings, of features that it lacks
         raise BackboneError(f"the archive is damaged or incomplete: {error}") from error
+    check_archive(sum(member.file_size for member in members), len(data))
+    return [member.filename for member in members]
 
 
 def _numpy(data: bytes) -> dict[str, Tensor]:
@@ -151,4 +156,5 @@ def _torch(data: bytes) -> dict[str, Tensor]:
     for name, value in loaded.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise BackboneError(f"the torch checkpoint holds a {type(value).__name__} under {name!r} among the weights")
+        check_stored(name, value)
     return dict(loaded)

@@ -47,7 +47,8 @@ def from_flax(state: Mapping[str, Tensor], num_heads: int) -> dict[str, Tensor]:
     """The weights under timm's names and in its shapes, without a classifier; what has no timm name keeps its own.
 
     Raises:
-        BackboneError: if queries, keys or values of a block are missing, or of another number of heads.
+        BackboneError: if queries, keys or values of a block are missing, unequal, or of another number of heads; if a
+            kernel is no matrix.
     """
     converted: dict[str, Tensor] = {}
     attention: dict[str, None] = {}  # the blocks' numbers, in order
@@ -75,18 +76,23 @@ def _transposed(name: str, value: Tensor) -> Tensor:
         return value
     if value.ndim == 4:  # [height, width, in, out]
         return value.permute(3, 2, 0, 1)
+    if value.ndim < 2:
+        raise BackboneError(f"{name!r} has shape {list(value.shape)}, which is of no kernel")
     return value.flatten(0, -2).T  # [in, out], and [heads, head_dim, out] after attention
 
 
 def _qkv(state: Mapping[str, Tensor], block: str, kind: str, num_heads: int) -> Tensor:
     """[3C, C] of kernels [C, heads, head_dim], or [3C] of biases [heads, head_dim]."""
-    parts = []
+    dimensions = 3 if kind == "kernel" else 2
+    parts: list[Tensor] = []
     for part in ("query", "key", "value"):
         name = f"Transformer/encoderblock_{block}/MultiHeadDotProductAttention_1/{part}/{kind}"
         if name not in state:
             raise BackboneError(f"the weights lack {name!r}")
         value = state[name]
-        if value.ndim < 2 or value.shape[-2] != num_heads:
+        if value.ndim != dimensions or value.shape[-2] != num_heads:
             raise BackboneError(f"{name!r} has shape {list(value.shape)}, which is not of {num_heads} heads")
         parts.append(value.flatten(-2).T if kind == "kernel" else value.flatten())
+        if (parts[-1].shape, parts[-1].dtype) != (parts[0].shape, parts[0].dtype):
+            raise BackboneError(f"{name!r} has another shape or type than the queries'")
     return torch.cat(parts)

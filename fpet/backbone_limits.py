@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fpet.errors import BackboneError
@@ -15,6 +16,8 @@ from fpet.errors import BackboneError
 MOST_BLOCKS = 128
 MOST_PATCHES = 2**16  # of an image
 MOST_PIXELS = 2**24  # of an image
+MOST_EXPANSION = 32  # bytes of an archive's content for one of the archive; weights hardly compress
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_depth(arguments: Mapping[str, object]) -> None:
@@ -34,6 +37,21 @@ def check_image_size(vit: Any) -> None:
             raise BackboneError(f"an image of {' x '.join(map(str, sides))} {what} has more than {most}")
 
 
+def check_archive(content: int, size: int) -> None:
+    """Raises BackboneError if a zip archive of `size` bytes has more content than weights in such a file can be."""
+    if content > MOST_EXPANSION * size:
+        raise BackboneError(f"the archive of {size} bytes holds {content}, more than {MOST_EXPANSION} times as many")
+
+
+def check_stored(name: str, tensor: Tensor) -> None:
+    """Raises BackboneError unless a torch checkpoint holds each value of the tensor, as torch computes with it."""
+    if tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
+        raise BackboneError(f"{name!r} is nested, quantised or sparse instead of dense")
+    # A shape alone takes no bytes in the file, whatever it is.
+    if tensor.is_meta or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
+        raise BackboneError(f"{name!r} has shape {list(tensor.shape)}, but not as many values")
+
+
 def check_weights(vit: Any, architecture: str, state: Mapping[str, Tensor]) -> None:
     """Raises BackboneError, naming the first key, unless these are finite weights for all that the model has.
 
@@ -49,5 +67,8 @@ def check_weights(vit: Any, architecture: str, state: Mapping[str, Tensor]) -> N
             raise BackboneError(
                 f"{key!r} has shape {list(state[key].shape)}; {architecture} needs {list(expected[key].shape)}"
             )
+        if state[key].dtype not in FLOATS and state[key].dtype != expected[key].dtype:
+            found = str(state[key].dtype).removeprefix("torch.")
+            raise BackboneError(f"{key!r} is {found}; weights are floating-point numbers of 16 to 64 bits")
         if not state[key].isfinite().all():
             raise BackboneError(f"{key!r} has values that are not finite")

@@ -60,8 +60,12 @@ def raw_pixel_baseline(dataset: Dataset) -> Baseline:
 
 def _pixels(dataset: Dataset) -> list[Tensor]:
     """Of the three splits, float32 [N, 3, h, w] in [0, 1]."""
-    splits = [[split.images[i] for i in range(len(split))] for split in (dataset.train, dataset.val, dataset.test)]
-    if len({image.shape for images in splits for image in images}) > 1:
-        resizing = Preprocessing((_SIDE, _SIDE))
-        splits = [[resizing.resize(image) for image in images] for images in splits]
-    return [torch.stack(images).float() / 255 for images in splits]
+    splits = (dataset.train, dataset.val, dataset.test)
+    # Decoded twice, so that large pictures of several sizes are never held all at once.
+    sizes = {split.images[i].shape for split in splits for i in range(len(split))}
+    resizing = Preprocessing((_SIDE, _SIDE)) if len(sizes) > 1 else None
+
+    def pixels(image: Tensor) -> Tensor:
+        return image if resizing is None else resizing.resize(image)
+
+    return [torch.stack([pixels(split.images[i]) for i in range(len(split))]).float() / 255 for split in splits]

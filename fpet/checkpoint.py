@@ -15,6 +15,13 @@ from torch import Tensor
 from fpet.errors import TaskError
 from fpet.files import read_bytes, write_atomically
 
+_SUFFIX = ".checkpoint"
+
+
+def run_name(path: Path) -> str:
+    """What a checkpoint's log is called: its name, without `.checkpoint`. Any other dot may be that of a number."""
+    return path.name.removesuffix(_SUFFIX)
+
 
 @dataclass(frozen=True)
 class Best:
@@ -58,7 +65,7 @@ class Checkpoint:
         writer = csv.DictWriter(table, self.log[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.log)
-        write_atomically(path.with_suffix(".csv"), table.getvalue().encode(), TaskError)
+        write_atomically(path.with_name(f"{run_name(path)}.csv"), table.getvalue().encode(), TaskError)
 
     @classmethod
     def load(cls, path: Path, run: str) -> Checkpoint:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
+from fpet.checkpoint import run_name
 from fpet.data import Dataset
 from fpet.errors import UnsupportedError
 from fpet.evaluate import Evaluation, evaluate
@@ -62,7 +63,7 @@ def fit(
     candidates = _candidates(header, scales, checkpoint)
     fits: list[tuple[TaskHeader, Trained]] = []
     for candidate, path in candidates:
-        log = tensorboard and tensorboard / path.stem
+        log = tensorboard and tensorboard / run_name(path)
         trained = train(candidate, backbone, dataset, recipe, path, tensorboard=log, group=group)
         fits.append((candidate, trained))
     best, trained = max(fits, key=lambda pair: (pair[1].accuracy, -pair[1].loss))

@@ -31,7 +31,7 @@ def fold(model: AdaptedViT) -> AdaptedViT:
 
     Raises:
         UnsupportedError: if the adapter is not affine at its sites or adds tokens, or the backbone has no position
-            embeddings where the adapter does.
+            embeddings, or no norm before its pooling, where the adapter does.
     """
     if not model.adapter.foldable:
         raise UnsupportedError(f"{type(model.adapter).__name__} does not fold: it is not affine in its input")
@@ -58,7 +58,9 @@ def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
     """The weights of a folded model under timm's names, the head as its classifier; float32, on the CPU."""
     state = dict(model.vit.state_dict())
     distilled = "head_dist" in dict(model.vit.named_children())
-    for name, value in model.head.named_parameters():
+    head: dict[str, Tensor] = dict(model.head.named_parameters())
+    head.setdefault("bias", head["weight"].new_zeros(len(head["weight"])))  # timm's classifier has one
+    for name, value in head.items():
         state[f"head.{name}"] = value
         if distilled:
             state[f"head_dist.{name}"] = value  # timm averages the logits of both tokens, we the tokens
@@ -110,8 +112,10 @@ def _sum(weight: Tensor, change: Tensor) -> nn.Parameter:
     return nn.Parameter((weight + change).to(weight.dtype), requires_grad=False)
 
 
-def _fold_norm(layer: nn.LayerNorm, site: Site) -> None:
+def _fold_norm(layer: nn.Module, site: Site) -> None:
     """The final norm, whose site acts on each channel that the layer puts out."""
+    if not isinstance(layer, nn.LayerNorm):  # of such a backbone the only norm comes after its pooling
+        raise UnsupportedError("the backbone has no norm before its pooling, so the adapter's map there does not fold")
     weight, bias = _affine(lambda y: site(nn.Identity(), y), layer.weight.shape[0], layer.weight.device)
     scale = weight.diagonal()
     _replace(layer, scale * layer.weight.double(), scale * layer.bias.double() + bias)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 import typing
 from dataclasses import dataclass, field
 from typing import Any
 
+from fpet.json_values import check_json, check_precision
 from fpet.preprocess import Preprocessing
 
 FORMAT = 1
@@ -49,7 +49,7 @@ class TaskHeader:
     order of the logits; provenance: free (data, recipe, seed, accuracies).
 
     Raises:
-        ValueError: for a name or label list that breaks these rules.
+        ValueError: for a name or label list that breaks these rules, or a mean or std beyond float32.
     """
 
     name: str
@@ -71,17 +71,24 @@ class TaskHeader:
             raise ValueError("labels holds a label twice")
         if not self.labels:
             raise ValueError("labels is empty")
+        check_precision(self.preprocessing)
 
     def to_json(self) -> str:
-        """The header as it is stored."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+        """The header as it is stored.
+
+        Raises:
+            ValueError: naming a number that is not finite, which `from_json` would refuse.
+        """
+        fields = dataclasses.asdict(self)
+        check_json(fields, "header")
+        return json.dumps(fields, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> TaskHeader:
         """Reads a header strictly.
 
         Raises:
-            ValueError: naming the field that is missing, unknown or of the wrong type.
+            ValueError: naming the field that is missing, unknown, of the wrong type or not finite.
         """
         header = _parse(cls, json.loads(text, parse_constant=_refuse_constant), "header")
         assert isinstance(header, cls)
@@ -104,20 +111,12 @@ def _parse(expected: Any, value: Any, where: str) -> Any:
             raise ValueError(f"{where} has {len(value)} values instead of {len(arguments)}")
         return tuple(_parse(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     scalar = origin or expected
+    check_json(value, where)
     if scalar is float and isinstance(value, int) and not isinstance(value, bool):
-        value = _to_float(value, where)
+        value = float(value)
     if not isinstance(value, scalar) or (isinstance(value, bool) and scalar is not bool):
         raise ValueError(f"{where} is not of type {scalar.__name__}")
-    if scalar is float and not math.isfinite(value):
-        raise ValueError(f"{where} is not finite")
     return value
-
-
-def _to_float(value: int, where: str) -> float:
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ValueError(f"{where} is not finite") from error
 
 
 def _parse_fields(expected: Any, value: Any, where: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from fpet.errors import FpetError, UnsupportedError
 from fpet.files import read_bytes
 from fpet.header import Method
 from fpet.recipe import Recipe
-from fpet.registry import build
+from fpet.registry import build, checked
 
 _PLAN = ("data", "seeds", "recipe", "method")
 
@@ -84,7 +85,8 @@ def load_plan(path: Path) -> Plan:
     reducer_arguments, head_bits, search_scale and a recipe of its own on top.
 
     Raises:
-        UnsupportedError: naming the file and what is missing, unknown, of the wrong type, empty or there twice.
+        UnsupportedError: naming the file and what is missing, unknown, of the wrong type, out of its range, empty or
+            there twice. Arguments of adapters and reducers need only be of types that some method could take.
     """
     data = read_bytes(path, UnsupportedError)
     try:
@@ -104,7 +106,10 @@ def _plan(table: Mapping[str, Any]) -> Plan:
     _distinct("method", [method.name for method in methods])
     data = tuple(_data(entry) for entry in _list(table, "data", str, dict))
     _distinct("data", [planned.label for planned in data])
-    return Plan(data, _distinct("seeds", _list(table, "seeds", int)), methods)
+    seeds = _distinct("seeds", _list(table, "seeds", int))
+    for seed in seeds:
+        Recipe(seed=seed)  # refuses one out of range
+    return Plan(data, seeds, methods)
 
 
 def _data(entry: str | Mapping[str, Any]) -> PlannedData:
@@ -121,8 +126,10 @@ def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMetho
     arguments = {**shared, **tables["recipe"]}
     if "seed" in arguments:
         raise ValueError("a recipe has no seed here: the plan's seeds are for all")
+    for name in ("adapter_arguments", "reducer_arguments"):
+        _refuse_dates(f"{values.name}: {name}", tables[name])
     try:
-        recipe = build({"recipe": Recipe}, "recipe", arguments=arguments)
+        recipe = checked({"recipe": Recipe}, "recipe", arguments)(**arguments)
     except ValueError as error:
         raise ValueError(f"{values.name}: {error}") from error
     return PlannedMethod(
@@ -133,6 +140,15 @@ def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMetho
         scales=tuple(map(float, values.search_scale)),
         recipe=recipe,
     )
+
+
+def _refuse_dates(where: str, arguments: Mapping[str, Any]) -> None:
+    """TOML has dates and times; methods take what a task file can hold, which is JSON."""
+    for name, value in arguments.items():
+        try:
+            json.dumps(value)
+        except TypeError as error:
+            raise ValueError(f"{where}: {name} = {value} is a date or time, which no method takes") from error
 
 
 def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -10,6 +10,9 @@ import torch
 # name -> dtype of autocast
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+# Half of what torch takes: the seeds of epochs and processes lie above the recipe's.
+_SEEDS = 2**63
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -19,7 +22,7 @@ class Recipe:
     AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. drop_path: stochastic
     depth of the last block, rising linearly from zero. precision: of the matrix products ("float32", or by autocast
     "bfloat16", or "float16" with scaled gradients, on a GPU only); weights and optimiser are float32. validate_every:
-    in epochs; the last epoch is always validated.
+    in epochs; the last epoch is always validated. seed: below 2**63.
 
     Raises:
         ValueError: if a number is out of its range.
@@ -46,6 +49,8 @@ class Recipe:
                 raise ValueError(f"{name} = {getattr(self, name)} should not be below 0")
         if not 0 <= self.drop_path < 1:
             raise ValueError(f"drop_path = {self.drop_path} should be in [0, 1)")
+        if self.seed >= _SEEDS:
+            raise ValueError(f"seed = {self.seed} should be below 2**63")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(PRECISIONS)}")
 

@@ -12,9 +12,27 @@ from fpet.errors import UnsupportedError
 
 T = TypeVar("T")
 
+_INT64 = 2**63  # torch takes no integer beyond it where it computes with floating values
+
 
 def build(registry: Mapping[str, type[T]], kind: str, *shape: object, arguments: Mapping[str, object]) -> T:
     """`registry[kind](*shape, **arguments)`, with the arguments checked against the signature.
+
+    Raises:
+        UnsupportedError: as `checked`, and for values that nothing can be made with.
+    """
+    method = checked(registry, kind, arguments)
+    try:
+        return method(*shape, **arguments)
+    except (ValueError, RuntimeError, TypeError, OverflowError) as error:  # torch's words for numbers out of range
+        given = ", ".join(f"{name} = {value!r}" for name, value in arguments.items())
+        described = f"the arguments {given}" if given else "the default arguments"
+        reason = str(error).partition("\n")[0]
+        raise UnsupportedError(f"{kind}: {described} make no model: {reason}") from error
+
+
+def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, object]) -> type[T]:
+    """`registry[kind]`, which takes these arguments as far as its signature tells.
 
     Raises:
         UnsupportedError: for an unknown kind, an unknown or missing argument, or a value of the wrong type.
@@ -40,7 +58,7 @@ def build(registry: Mapping[str, type[T]], kind: str, *shape: object, arguments:
     ]
     if missing:
         raise UnsupportedError(f"{kind} needs the argument {missing[0]!r}")
-    return method(*shape, **arguments)
+    return method
 
 
 def _matches(value: object, expected: Any) -> bool:
@@ -51,7 +69,9 @@ def _matches(value: object, expected: Any) -> bool:
         return isinstance(value, list) and all(_matches(element, item) for element in value)
     if isinstance(value, bool):
         return expected is bool
-    return isinstance(value, (int, float) if expected is float else expected)
+    if expected is float and isinstance(value, int):
+        return -_INT64 <= value < _INT64
+    return isinstance(value, expected)
 
 
 def _name(expected: Any) -> str:

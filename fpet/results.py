@@ -83,11 +83,11 @@ def read_rows(path: Path) -> list[Row]:
         return []
     text = read_bytes(path, TaskError).decode(errors="replace")
     reader = csv.DictReader(io.StringIO(text))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise TaskError(f"{path}: the columns are not those of a sweep; name another file")
     try:
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise TaskError(f"{path}: the columns are not those of a sweep; name another file")
         return [_parse(row) for row in reader]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, csv.Error) as error:
         raise TaskError(f"{path}: line {reader.line_num} is damaged: {error}") from error
 
 
@@ -97,13 +97,31 @@ def add_row(path: Path, row: Row) -> None:
     Raises:
         TaskError: if the file cannot be read or written; it stays as it was.
     """
-    others = [
-        other for other in read_rows(path) if other.run != row.run and not (other.error and other.cell == row.cell)
-    ]
+    others = [other for other in read_rows(path) if other.run != row.run and not _failed_at(other, row.cell)]
+    _write(path, [*others, row])
+
+
+def drop_failed(path: Path, cell: tuple[str, str, int]) -> None:
+    """Removes the failed rows of a cell of the plan atomically; without any the file is not written.
+
+    Raises:
+        TaskError: if the file cannot be read or written; it stays as it was.
+    """
+    rows = read_rows(path)
+    kept = [row for row in rows if not _failed_at(row, cell)]
+    if len(kept) < len(rows):
+        _write(path, kept)
+
+
+def _failed_at(row: Row, cell: tuple[str, str, int]) -> bool:
+    return bool(row.error) and row.cell == cell
+
+
+def _write(path: Path, rows: list[Row]) -> None:
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(dataclasses.asdict(each) for each in [*others, row])
+    writer.writerows(dataclasses.asdict(row) for row in rows)
     write_atomically(path, table.getvalue().encode(), TaskError)
 
 

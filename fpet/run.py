@@ -109,15 +109,19 @@ class Run:
         return Trained(self.model.eval(), best.epoch, best.accuracy, best.loss, seconds, memory)
 
     def advance(self, on_step: Callable[[], object]) -> None:
-        """Trains for one epoch, calling `on_step` after each step, validates if it is time to, and logs both."""
+        """Trains for one epoch, calling `on_step` after each step, validates if it is time to, and logs both.
+
+        Raises:
+            TaskError: if the loss, on training or validation images, is no longer finite.
+        """
         start = time.monotonic()
         lr = self.recipe.learning_rate(self.epoch)
         loss = self._train_epoch(lr, on_step)
-        if not math.isfinite(loss):
-            raise TaskError(f"training diverged: the loss of epoch {self.epoch + 1} is {loss}")
+        self._refuse_divergence("loss", loss)
         accuracy = val_loss = None
         if self.recipe.validates_after(self.epoch):
             accuracy, val_loss = self._validate()
+            self._refuse_divergence("validation loss", val_loss)
             # Few validation images make equal accuracies common: the loss decides between them.
             if self.best is None or (accuracy, -val_loss) > (self.best.accuracy, -self.best.loss):
                 weights = {name: value.clone() for name, value in self.tuned.state_dict().items()}
@@ -142,6 +146,10 @@ class Run:
         """Epoch, loss and best validation accuracy so far, to be shown."""
         best = "none" if self.best is None else f"{self.best.accuracy:.4f} (epoch {self.best.epoch})"
         return {"epoch": str(self.epoch), "loss": f"{self.log[-1]['loss']:.4f}", "best validation": best}
+
+    def _refuse_divergence(self, what: str, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise TaskError(f"training diverged: the {what} of epoch {self.epoch + 1} is {loss}")
 
     def _train_epoch(self, lr: float, on_step: Callable[[], object]) -> float:
         """One pass over the training images in a random order; returns the mean loss, with the reducer's penalty."""

@@ -24,7 +24,7 @@ from fpet.evaluate import Evaluation
 from fpet.fit import Fitted, finish, fit
 from fpet.flops import macs
 from fpet.plan import Plan, PlannedMethod
-from fpet.results import Row, add_row, read_rows
+from fpet.results import Row, add_row, drop_failed, read_rows
 from fpet.run import Trained
 from fpet.task import save_task
 from fpet.untrained import half_way, new_header
@@ -32,6 +32,7 @@ from fpet.untrained import half_way, new_header
 _GIGA = 1e9
 _KEY = 12  # hexadecimal digits that identify a run
 _NAME = 50  # characters of a task's name, before its key
+_NO_CPU_MEMORY = "DefaultCPUAllocator:"  # of torch, which has a class of its own only for a GPU's
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def sweep(plan: Plan, backbone: Backbone, output: Path, keep: Path | None, cache
     """Does the runs whose rows are not in `output` yet, or say there that they failed, and adds and yields each's row.
 
     A run that was killed goes on from its checkpoint, in a folder beside `output`, when this is called again. A run
-    that fails is a row with its error. keep: folder for the task files, which are else deleted.
+    that fails is a row with its error, which goes when the same data, method and seed are done. keep: folder for the
+    task files, which are else deleted.
 
     Raises:
         TaskError: if `output` is no sweep's table, or a file cannot be written.
@@ -94,6 +96,8 @@ def sweep(plan: Plan, backbone: Backbone, output: Path, keep: Path | None, cache
             yield row
             if row.error:
                 continue
+        else:  # it may have failed since, as another run, when its data could not be had
+            drop_failed(output, (job.data, job.method.name, job.method.recipe.seed))
         shutil.rmtree(work / job.key, ignore_errors=True)
     if work.is_dir() and not any(work.iterdir()):
         work.rmdir()
@@ -107,7 +111,9 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
         header, tested = finish(fitted, job.dataset, job.method.recipe)
         path = folder / "task.safetensors" if keep is None else keep / f"{job.name}.safetensors"
         save_task(path, header, fitted.trained.model)
-    except (FpetError, torch.OutOfMemoryError) as error:
+    except (FpetError, MemoryError, RuntimeError) as error:
+        if not _explains_itself(error):
+            raise
         return dataclasses.replace(_planned(job, backbone), error=str(error).partition("\n")[0] or type(error).__name__)
     return dataclasses.replace(
         _planned(job, backbone),
@@ -118,6 +124,11 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
         validation_images=len(job.dataset.val),
         **_measured(fitted.trained, tested),
     )
+
+
+def _explains_itself(error: Exception) -> bool:
+    """Whether it is about the run, its input or its need of memory, and no mistake of the program."""
+    return isinstance(error, (FpetError, MemoryError, torch.OutOfMemoryError)) or _NO_CPU_MEMORY in str(error)
 
 
 def _fit(job: Job, dataset: Dataset, backbone: Backbone, folder: Path) -> Fitted:

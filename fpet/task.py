@@ -26,6 +26,7 @@ from fpet.tokens import Geometry, Layout
 from fpet.vit import AdaptedViT, refuse_misfit
 
 _METADATA_KEY = "fpet"
+_DTYPES = (torch.float32, torch.uint8)  # values, and packed codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ class Task:
         self._check_size(backbone)
         try:
             # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
-            check_tensors(_blueprint(self.header, backbone.geometry), self.tensors)
+            check_tensors(blueprint(self.header, backbone.geometry), self.tensors)
             model = new_model(self.header, backbone)
             unpack_module(model.trainable(), self.tensors)
         except (ValueError, UnsupportedError) as error:
@@ -135,8 +136,8 @@ def _new_modules(header: TaskHeader, geometry: Geometry) -> _Modules:
     )
 
 
-def _blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
-    """The modules on the meta device: shapes without values.
+def blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
+    """A task's `adapter`, `reducer` and `head` on the meta device: shapes without values.
 
     Raises:
         UnsupportedError: as `new_model`, and for numbers that are beyond any tensor.
@@ -155,7 +156,7 @@ def save_task(path: Path, header: TaskHeader, model: AdaptedViT) -> None:
     """Writes a trained model as a task file, atomically.
 
     Raises:
-        TaskError: if a value is not finite, or the file cannot be written.
+        TaskError: if a value or a number of the header is not finite, or the file cannot be written.
     """
     _write(path, header, pack_module(model.trainable()))
 
@@ -165,27 +166,37 @@ def save_tensors(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor], 
 
     Raises:
         ValueError: naming the first tensor that is missing, extra or misshapen; nothing is written.
-        TaskError: if a value is not finite, or the file cannot be written.
+        TaskError: if a value or a number of the header is not finite, or the file cannot be written.
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
-    unpack_module(new_model(header, backbone).trainable(), tensors)
+    check_tensors(blueprint(header, backbone.geometry), tensors)
     _write(path, header, tensors)
 
 
 def _write(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:
     _check_values(path, tensors)
-    write_safetensors(path, tensors, {_METADATA_KEY: header.to_json()}, TaskError)
+    try:
+        described = header.to_json()
+    except ValueError as error:
+        raise TaskError(f"{path}: {error}") from error
+    write_safetensors(path, tensors, {_METADATA_KEY: described}, TaskError)
 
 
 def _check_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPES:  # of others, some cannot even be asked whether they are finite
+            found = str(tensor.dtype).removeprefix("torch.")
+            raise TaskError(f"{path}: the tensor {name!r} is {found}; a task file holds float32 and uint8")
         if not tensor.isfinite().all():
             raise TaskError(f"{path}: the tensor {name!r} has values that are not finite")
 
 
 def _check_labels(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:
     for name in ("head.bias", "head.weight"):
-        if name in tensors and tensors[name].shape[0] != len(header.labels):
-            raise TaskError(
-                f"{path}: the header has {len(header.labels)} labels but {name!r} has {tensors[name].shape[0]} rows"
-            )
+        if name not in tensors:
+            continue
+        shape = list(tensors[name].shape)
+        if not shape:
+            raise TaskError(f"{path}: {name!r} is a single number instead of a row for each label")
+        if shape[0] != len(header.labels):
+            raise TaskError(f"{path}: the header has {len(header.labels)} labels but {name!r} has {shape[0]} rows")

@@ -79,7 +79,7 @@ def load_all(listing: Listing, size: int) -> Iterator[tuple[Path, str, Image.Ima
                     print(f"skipped {path.name}: {image.width}x{image.height} pixels", flush=True)
                     continue
                 picture = image.convert("RGBA")
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
+        except (OSError, ValueError, NotImplementedError, Image.DecompressionBombError) as error:
             print(f"skipped {path.name}: {error}", flush=True)
             continue
         if picture.getchannel("A").getextrema()[1] == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from small import small_backbone, small_digits
 from fpet.backbone import Backbone
 from fpet.client import Client
 from fpet.data import Dataset
+
+MORE = 256 * 2**20  # bytes
 
 
 @pytest.fixture
@@ -29,6 +32,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Whoever asks for more than `MORE` meets an error of torch or Python, which is none of ours."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    held = 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmData:"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (held + MORE, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 @pytest.fixture(scope="module")

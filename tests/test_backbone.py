@@ -61,6 +61,8 @@ DAMAGES: dict[str, dict[str, Tensor | None]] = {
     "lack 'norm.bias'": {"norm.bias": None},
     "have 'extra'": {"extra": torch.zeros(1)},
     "'norm.bias' has shape": {"norm.bias": torch.zeros(7)},
+    "'norm.bias' is float8_e4m3fn": {"norm.bias": torch.zeros(24).to(torch.float8_e4m3fn)},
+    "'norm.bias' is int32": {"norm.bias": torch.zeros(24, dtype=torch.int32)},
     "'norm.bias' has values that are not finite": {"norm.bias": torch.full((24,), torch.nan)},
 }
 

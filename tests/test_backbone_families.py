@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from fpet.backbone import Backbone, create_backbone, load_backbone, save_backbone
 from fpet.cli import main
+from fpet.errors import UnsupportedError
 from fpet.fold import fold
 from fpet.header import Method, TaskHeader
 from fpet.images import to_rgb
@@ -47,6 +48,8 @@ PAIRS = [
     (Method("adaptformer", {"dim": 4}), Method("tome", {"r": 2})),
     (Method("vpt-deep", {"prompts": 2}), Method("average-pool", {"block": 0})),
     (Method("convpass", {"dim": 4}), Method("none")),
+    (Method("ssf"), Method("bsm", {"block": 1})),
+    (Method("full"), Method("none")),
 ]
 CASES = list(itertools.product(FAMILIES, PAIRS))
 NAMES = [f"{family}, {adapter.kind}, {reducer.kind}" for family, (adapter, reducer) in CASES]
@@ -132,6 +135,20 @@ def test_a_folded_task_answers_alike(family: str) -> None:
     images = images_for(backbone)
     with torch.inference_mode():
         torch.testing.assert_close(fold(model)(images), model(images), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("adapter", ["bitfit", "ssf", "full"])
+def test_a_map_after_the_final_norm_folds_where_there_is_one(family: str, adapter: str) -> None:
+    backbone = backbone_of(family)
+    vit: Any = backbone.vit
+    model, images = model_of(backbone, Method(adapter), Method("none")), images_for(backbone)
+    if isinstance(vit.norm, nn.Identity):
+        with pytest.raises(UnsupportedError, match="no norm before its pooling"):
+            fold(model)
+    else:
+        with torch.inference_mode():
+            torch.testing.assert_close(fold(model)(images), model(images), rtol=1e-4, atol=1e-4)
 
 
 def test_the_two_heads_of_a_distilled_backbone_are_averaged_as_in_timm() -> None:

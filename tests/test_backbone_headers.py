@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from fpet.backbone import blueprint, create_backbone, load_backbone, refuse_unco
 from fpet.backbone_limits import check_depth
 from fpet.errors import BackboneError, UnsupportedError
 
-MORE = 256 * 2**20  # bytes
 SECONDS = 5.0  # of the processor
 HOSTILE: list[tuple[dict[str, object], str]] = [
     ({"depth": 100_000}, "depth = 100000: it should be a whole number from 1 to 128"),
@@ -60,17 +57,6 @@ def test_a_header_that_describes_no_backbone_is_refused(tmp_path: Path, header: 
         load_backbone(path)
 
 
-@pytest.fixture
-def little_memory() -> Iterator[None]:
-    """Whoever asks for more than `MORE` meets an error of torch or Python, which is none of ours."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    held = 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmData:"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (held + MORE, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize(("changes", "message"), HOSTILE, ids=[str(changes) for changes, _ in HOSTILE])
 def test_a_header_that_asks_for_more_than_the_file_holds_is_refused(
@@ -95,6 +81,22 @@ def test_what_is_just_within_the_limits_is_not_refused() -> None:
 def test_a_large_architecture_takes_no_memory_for_weights_that_are_small() -> None:
     with pytest.raises(BackboneError, match=r"'blocks.0.attn.proj.bias' has shape \[24\]"):
         create_backbone("vit_huge_patch14_224", {}, small_backbone().vit.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "arguments", "message"),
+    [
+        ("vit_tiny_r_s16_p8_224", {}, "has a HybridEmbed; covered is timm's PatchEmbed"),
+        ("vit_small_patch16_18x2_224", {}, "has a ParallelThingsBlock; covered is timm's Block"),
+        ("vit_pwee_patch16_reg1_gap_256", {}, "has a ParallelScalingBlock; covered is timm's Block"),
+        (ARCHITECTURE, {"embed_norm_layer": "layernorm"}, "normalises its patch embeddings"),
+    ],
+)
+def test_parts_that_the_forward_pass_does_not_know_are_refused(
+    architecture: str, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        blueprint(architecture, arguments)
 
 
 def test_what_weights_do_not_hold_is_refused() -> None:

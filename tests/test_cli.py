@@ -109,7 +109,17 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         (["--name", "Not/A/Name"], "name 'Not/A/Name' is not 1 to 64"),
         (["--adapter-arguments", "rank=8"], "adaptformer has no argument 'rank'"),
         (["--reducer-arguments", "block=9"], "block = 9"),
+        (["--adapter-arguments", "dropout=2"], "adaptformer: the arguments dropout = 2 make no model: dropout prob"),
+        (["--reducer-arguments", "dropout=-1"], "bdm: the arguments block = 1, dropout = -1 make no model: dropout"),
+        (["--adapter-arguments", f"dim={10**18}"], f"adaptformer: the arguments dim = {10**18} make no model: "),
+        (["--adapter", "fact-tt", "--adapter-arguments", f"rank={10**30}"], f"fact-tt: the arguments rank = {10**30}"),
+        (["--adapter", "vpt-deep", "--adapter-arguments", f"prompts={10**18}"], "vpt-deep: the arguments prompts ="),
+        (["--adapter", "repadapter", "--adapter-arguments", "dim=-8"], "repadapter: the arguments dim = -8 make no"),
+        (["--adapter-arguments", f"scale={10**30}"], f"adaptformer: scale = {10**30} is not of type float"),
         (["--lr", "0"], "lr = 0.0 should be above 0"),
+        (["--seed", "-1"], "seed = -1 should not be below 0"),
+        (["--seed", str(2**64 - 1)], f"seed = {2**64 - 1} should be below 2**63"),
+        (["--seed", "9" * 20], f"seed = {'9' * 20} should be below 2**63"),
         (["--batch-size", "2000"], "fewer than one batch"),
         (["--device", "abacus"], "no device 'abacus'"),
         (["--backbone", "none.safetensors"], "none.safetensors"),
@@ -124,6 +134,17 @@ def test_wrong_input_is_one_line(
     assert captured.err.startswith("fpet: ")
     assert captured.err.count("\n") == 1
     assert message in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["digits.checkpoint", "digits.csv", "digits", ".safetensors", "digits.safetensors.bak"]
+)
+def test_an_output_that_no_command_would_take_for_a_task_is_refused(
+    name: str, backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(train(backbone, tmp_path / name)) == 2
+    assert f"{tmp_path / name}: a task file's name ends in .safetensors" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import subprocess
 import sys
 
@@ -31,6 +32,14 @@ def test_an_address_that_is_none_is_refused(wrong: str) -> None:
 def test_numbers_out_of_their_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} = "):
         Client("http://host", **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_would_lead_to_another_path_is_refused(name: str) -> None:
+    with Client("http://host", retries=0) as client:
+        for ask in (client.task, client.delete, client.pin, client.unpin):
+            with pytest.raises(ValueError, match=re.escape(f"task = {name!r} should be the name of a task")):
+                ask(name)
 
 
 @pytest.mark.parametrize("key", ["line\nbreak", " secret", "\x7f"])

@@ -54,6 +54,7 @@ def negative(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+@pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize(
     ("damage", "more", "message"),
     [
@@ -63,6 +64,9 @@ def negative(path: Path) -> None:
         (negative, [], "no values for 'adapter.blocks.0.q.down.weight.stats'"),
         (None, ["--adapter", "adaptformer"], "bytes; adaptformer with"),
         (None, ["--dim", "8"], "bytes; lora with"),
+        (None, ["--dim", str(10**9)], "bytes; lora with"),
+        (None, ["--dim", str(10**400)], "make no model"),
+        (None, ["--classes", str(10**12)], "cannot hold a head of 1000000000000 classes"),
         (None, ["--classes", "6"], "6 classes and a head of 32 bits"),
         (None, ["--bits", "32"], "quantised matrices of whole bytes"),
         (None, ["--head-bits", "7"], "bits = 7"),
@@ -113,6 +117,7 @@ def test_what_a_file_does_not_say_must_be_given(missing: str, tmp_path: Path, re
         ("[]", "there is no entry for"),
         ('[{"file": "kitti.bin"}]', "entry 0: the field 'method' is missing"),
         ('[{"file": "kitti.bin", "method": "lora", "hidden_dim": true}]', "hidden_dim = True"),
+        ('[{"file": "kitti.bin", "method": "lora", "hidden_dim": 4, "scale": 1e999}]', "scale is not finite"),
     ],
 )
 def test_a_wrong_catalog_is_refused(catalog: str, message: str, tmp_path: Path, refusal: Refusal) -> None:

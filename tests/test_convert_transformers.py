@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import torch
 from peft_models import HUGGING_FACE, IMAGES, SIZES, convert, hugging_face_model
+from safetensors.torch import load_file, save_file
 from transformers import ViTConfig, ViTForImageClassification
 
 from fpet.backbone import load_backbone
 from fpet.cli import main
+from fpet.convert.transformers import read_transformers
+from fpet.errors import BackboneError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -54,6 +57,8 @@ def test_the_epsilon_of_the_norms_comes_along(epsilon: float, tmp_path: Path) ->
         ({"num_hidden_layers": 1}, "which the model does not"),
         ({"num_hidden_layers": 10**12}, "depth = 1000000000000: it should be a whole number"),
         ({"num_attention_heads": 5}, "timm cannot make"),
+        ({"intermediate_size": 10**400}, "intermediate_size is not finite"),
+        ({"layer_norm_eps": 10**400}, "layer_norm_eps is not finite"),
         ({"layer_norm_eps": 0}, "norm_eps = 0.0: it should be a number above 0 and below 1"),
     ],
 )
@@ -66,3 +71,45 @@ def test_another_model_of_transformers_is_refused(
     assert main(["convert", str(tmp_path / "base"), "--output", str(tmp_path / "backbone.safetensors")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "backbone.safetensors").exists()
+
+
+@pytest.mark.parametrize(("width", "hidden"), [(88, 120), (896, 1952), (1408, 480)])
+def test_an_mlp_of_any_width_is_made(width: int, hidden: int, tmp_path: Path) -> None:
+    """The quotient of these widths times the one is less than the other, in floats."""
+    changes = {"hidden_size": width, "intermediate_size": hidden, "num_attention_heads": 8, "num_hidden_layers": 1}
+    ViTForImageClassification(ViTConfig(**SIZES | changes)).save_pretrained(tmp_path)
+    assert read_transformers(tmp_path).geometry.mlp_dim == hidden
+
+
+def test_images_that_are_not_normalised_stay_so(tmp_path: Path) -> None:
+    hugging_face_model().save_pretrained(tmp_path)
+    images = {"do_normalize": False, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(images))
+    vit: Any = read_transformers(tmp_path).vit
+    assert (tuple(vit.pretrained_cfg["mean"]), tuple(vit.pretrained_cfg["std"])) == ((0.0,) * 3, (1.0,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ({"do_normalize": "no"}, "do_normalize = 'no' is not of type bool"),
+        ({"image_mean": [10**400] * 3}, "is not three finite numbers"),
+        ({"image_std": [1e-300] * 3}, "too large or too small for float32"),
+    ],
+)
+def test_a_wrong_description_of_images_is_refused(images: dict[str, Any], message: str, tmp_path: Path) -> None:
+    hugging_face_model().save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(images))
+    with pytest.raises(BackboneError, match=message) as refusal:
+        read_transformers(tmp_path)
+    assert str(tmp_path) in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(23, 24), torch.zeros(24, 23), torch.tensor(1.0)])
+def test_unequal_queries_keys_and_values_are_refused(value: torch.Tensor, tmp_path: Path) -> None:
+    hugging_face_model().save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    name = next(name for name in stored if "layer.1." in name and name.endswith("value.weight"))
+    save_file({**stored, name: value}, tmp_path / "model.safetensors")
+    with pytest.raises(BackboneError, match="queries, keys and values of block 1: the shapes or types"):
+        read_transformers(tmp_path)

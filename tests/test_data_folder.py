@@ -24,10 +24,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     root = tmp_path / "pets"
-    for split in ("train", "val", "test"):
+    for value, split in enumerate(("train", "val", "test")):  # no two pictures alike
         for i, label in enumerate(("dog", "cat")):
-            picture(root / split / label / "a.png", 10 + i)
-            picture(root / split / label / "b.jpg", 20 + i, (30, 40))
+            picture(root / split / label / "a.png", 10 + i + 50 * value)
+            picture(root / split / label / "b.jpg", 30 + 10 * i + 50 * value, (30, 40))
     return root
 
 
@@ -226,3 +226,18 @@ def test_a_task_from_one_folder(unsplit: Path, tmp_path: Path, capsys: pytest.Ca
     (unsplit / "train").rename(unsplit / "tram")
     assert main([*test, "--split-seed", "3"]) == 2
     assert "(bus, car, tram) are not those of the task mine (bus, car, train)" in capsys.readouterr().err
+
+
+def test_a_picture_in_two_splits_is_refused(folder: Path) -> None:
+    (folder / "test" / "dog" / "copy.png").write_bytes((folder / "train" / "dog" / "a.png").read_bytes())
+    with pytest.raises(DataError, match=r"train/dog/a\.png and test/dog/copy\.png are the same picture, in two splits"):
+        load(folder)
+
+
+def test_copies_of_a_picture_stay_in_one_split(unsplit: Path) -> None:
+    first, *others = sorted((unsplit / "bus").iterdir())
+    for other in others[:6]:
+        other.write_bytes(first.read_bytes())
+    dataset = load(unsplit)
+    pixels = [set(everything(split)) for split in (dataset.train, dataset.val, dataset.test)]
+    assert sum(map(len, pixels)) == len(set.union(*pixels))

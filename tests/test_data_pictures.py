@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,15 @@ def test_the_quick_look_finds_exactly_the_jpegs_that_do_not_decode(options: dict
         assert (path in checked.digests) == decodes(path) == (not checked.broken), missing
         seen.append(decodes(path))
     assert (seen[0], seen[-3:]) == (True, [False] * 3)
+
+
+def test_a_variant_that_pillow_does_not_know_is_a_broken_picture(tmp_path: Path) -> None:
+    """A DDS file of 4 x 4 pixels in the format ZZZZ, for which Pillow raises NotImplementedError."""
+    path = tmp_path / "texture.dds"
+    header = struct.pack("<4s7I44x2I4s40x", b"DDS ", 124, 0x1007, 4, 4, 0, 0, 0, 32, 4, b"ZZZZ")
+    assert len(header) == 128
+    path.write_bytes(header + bytes(64))
+    checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+    assert not checked.digests
+    assert "pixel format" in checked.broken[0]
+    assert not decodes(path)

@@ -102,6 +102,7 @@ def change(path: Path, old: str, new: str) -> None:
         ("images/train800/000001", "../000001", r"line 2: \.\./000001.jpg is not in the data's own folder"),
         ("images/train800/000001", "/000001", "line 2: /000001.jpg is not in the data's own folder"),
         ("000001.jpg 1", "000001.jpg 2", "1 of 3 classes have no training image: 1"),
+        ("000001.jpg 1", f"000001.jpg {10**23}", f"train800.txt names class {10**23}: there are at most 100000"),
         ("train800/000001", "test/000001", r"test/000001.jpg is in two splits: train800.txt, line 2, and test.txt"),
         ("train800/000001", "train800/./000000", r"000000.jpg is in two classes: train800.txt, line 1, and .*line 2"),
         ("train800/000001", "train800/9", r"1 of 9 pictures .*: images/train800/9.jpg \(train800.txt, line 2\): there"),

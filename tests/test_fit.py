@@ -93,6 +93,20 @@ def test_test_images_are_read_once_after_all_choices(backbone: Backbone, digits:
     assert watched.reads == Counter(range(len(digits.test)))
 
 
+@pytest.mark.parametrize("name", ["run", "run.1", "run.pt"])
+def test_each_scale_has_its_own_logs_whatever_the_checkpoint_is_called(
+    name: str, backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorboard")
+    recipe, (output, log) = dataclasses.replace(RECIPE, epochs=1), (tmp_path / "out", tmp_path / "log")
+    scales = (0.1, 0.2)
+    fitted = fit(small_header(backbone), backbone, digits, recipe, output / name, scales=scales, tensorboard=log)
+    names = {path.name for path in fitted.checkpoints}
+    assert len(names) == 2
+    assert {path.name for path in output.iterdir()} == names | {f"{name}.csv" for name in names}
+    assert {path.name for path in log.iterdir()} == names
+
+
 def test_the_command_searches_and_leaves_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorboard")
     backbone, output, log = tmp_path / "backbone.safetensors", tmp_path / "out", tmp_path / "log"

@@ -187,6 +187,8 @@ def test_a_task_is_counted_with_its_own_methods_unless_others_are_named(
         (["--architecture", "vit_no_such"], "vit_no_such"),
         (["--architecture", "vit_tiny_patch16_224", "--reducer-arguments", "block=12"], "block = 12"),
         (["--architecture", "vit_tiny_patch16_224", "--adapter-arguments", "rank=8"], "no argument 'rank'"),
+        (["--architecture", "vit_tiny_patch16_224", "--adapter-arguments", "dropout=2"], "dropout = 2 make no model"),
+        (["--architecture", "vit_tiny_patch16_224", "--adapter-arguments", f"dim={10**18}"], "000 make no model"),
         (["--architecture", "vit_tiny_patch16_224", "--folded"], "adaptformer does not fold"),
         (["--architecture", "vit_tiny_patch16_224", "--reducer", "ltmp"], "LTMP lets each image decide"),
         (["--task", "nothing"], "no embedded task 'nothing'"),

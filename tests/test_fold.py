@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -14,7 +15,7 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
 from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
 from fpet.fold import fold, timm_state
-from fpet.header import Method
+from fpet.header import HeadSpec, Method
 from fpet.linear import LowBitLinear
 from fpet.task import Task, new_model, save_task
 
@@ -22,10 +23,12 @@ REPADAPTER = Method("repadapter", {"dim": 4})
 IMAGES = torch.randn((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
 
 
-def make_task(folder: Path, backbone: Backbone) -> Path:
+def make_task(folder: Path, backbone: Backbone, head_bits: int = 32) -> Path:
     """A RepAdapter task with weights that matter, beside its backbone."""
     save_backbone(folder / "backbone.safetensors", backbone.vit, ARCHITECTURE, backbone.arguments, {})
-    header = small_header(backbone, adapter=REPADAPTER)
+    header = dataclasses.replace(
+        small_header(backbone, adapter=REPADAPTER), head=HeadSpec(bits=head_bits, bias=head_bits == 32)
+    )
     torch.manual_seed(0)
     model = new_model(header, backbone)
     for parameter in model.trainable().parameters():
@@ -44,12 +47,12 @@ def command(task: Path) -> list[str]:
     return ["fold", "--task", str(task), "--backbone", str(backbone), "--output", str(output)]
 
 
-@pytest.mark.parametrize("more", [{}, {"norm_eps": 0.1}])
+@pytest.mark.parametrize(("more", "head_bits"), [({}, 32), ({"norm_eps": 0.1}, 32), ({}, 1)])  # of one bit: no bias
 def test_stock_timm_makes_it_as_printed_and_answers_alike(
-    more: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    more: dict[str, object], head_bits: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backbone = create_backbone(ARCHITECTURE, {**ARGUMENTS, **more}, small_backbone().vit.state_dict())
-    task = make_task(tmp_path, backbone)
+    task = make_task(tmp_path, backbone, head_bits)
     assert main(command(task)) == 0
     _, _, printed = capsys.readouterr().out.partition(": ")
     stock = eval(printed, {"timm": timm, "functools": functools}).eval()
@@ -63,6 +66,15 @@ def test_a_file_that_is_there_is_not_overwritten(task: Path, capsys: pytest.Capt
     assert main(command(task)) == 2
     assert "there is such a file already" in capsys.readouterr().err
     assert (task.parent / "folded.safetensors").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["folded.pt", "folded"])
+def test_a_name_that_timm_takes_for_another_format_is_refused(
+    name: str, task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command(task), "--output", str(task.parent / name)]) == 2
+    assert f"{name}: a folded task's name ends in .safetensors" in capsys.readouterr().err
+    assert not (task.parent / name).exists()
 
 
 def test_an_adapter_that_does_not_fold_writes_nothing(task: Path, capsys: pytest.CaptureFixture[str]) -> None:

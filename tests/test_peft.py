@@ -131,6 +131,10 @@ def renamed(old: str, new: str) -> Callable[[dict[str, Any], dict[str, Tensor]],
     return rename
 
 
+def stored_as(name: str, value: Tensor) -> Callable[[dict[str, Any], dict[str, Tensor]], None]:
+    return lambda _, stored: stored.update({f"base_model.model.{name}": value})
+
+
 def halved(_: dict[str, Any], stored: dict[str, Tensor]) -> None:
     name = "base_model.model.blocks.0.attn.qkv.lora_A.weight"
     stored[name] = stored[name][:2].contiguous()
@@ -147,6 +151,10 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Tensor]], None], st
     "a feature of the future": (configured(use_magic={"power": 9}), "use_magic"),
     "rank as text": (configured(r="4"), "r = '4' is not of type int"),
     "rank zero": (configured(r=0), "r = 0 is not above 0"),
+    "rank beyond memory": (configured(r=10**9), "is float32 [4, 24] instead of float32 [1000000000, 24]"),
+    "rank beyond tensors": (configured(r=10**300), "make no model"),
+    "rank beyond floats": (configured(r=10**400), "r is not finite"),
+    "alpha beyond floats": (configured(lora_alpha=10**400), "lora_alpha is not finite"),
     "no alpha": (lambda config, _: config.pop("lora_alpha"), "'lora_alpha' is missing"),
     "another rank": (configured(r=8), "is float32 [4, 24] instead of float32 [8, 24]"),
     "a target without tensors": (configured(target_modules=["qkv", "banana"]), "target_modules has 'banana'"),
@@ -156,11 +164,15 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Tensor]], None], st
     "half of a pair": (without("blocks.1.mlp.fc1.lora_A"), "'adapter.blocks.1.layers.fc1.down.weight' is missing"),
     "another tensor": (renamed("head.bias", "norm.bias"), "'norm.bias' is not covered"),
     "no head": (without("head"), "there is no classifier"),
+    "a head of one number": (stored_as("head.weight", torch.tensor(1.0)), "the classifier's weight has shape []"),
+    "classes without columns": (stored_as("head.weight", torch.zeros(10**9, 0)), "has shape [1000000000, 0]"),
+    "complex numbers": (stored_as("head.bias", torch.zeros(5, dtype=torch.complex64)), "is complex64"),
     "no update": (without("lora"), "no tensors"),
     "one rank less": (halved, "is float32 [2, 24] instead of float32 [4, 24]"),
 }
 
 
+@pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_checkpoint_that_is_not_covered_is_refused(
     damage: str, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

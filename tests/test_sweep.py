@@ -7,9 +7,11 @@ import csv
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,50 @@ def test_a_run_that_fails_does_not_stop_the_others(
     assert "0 done, 4 failed, 2 were there" in capsys.readouterr().out
 
 
+@contextlib.contextmanager
+def address_space(more: int) -> Iterator[None]:
+    """This process gets no more than so many bytes besides those that it has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_a_method_that_cannot_be_made_or_held_does_not_stop_the_others(backbone: Path, tmp_path: Path) -> None:
+    method = '[[method]]\nname = "{0}"\nadapter_arguments = {{ {0} }}\n'
+    arguments = ("dropout = 2.0", f"dim = {10**18}", "dim = 100_000", "dim = 4")  # 5 GB a step take 100,000
+    plan = PLAN.partition("[[method]]")[0].replace(', "nowhere"', "").replace("= 100", "= 800")
+    (tmp_path / "plan.toml").write_text(plan + "".join(map(method.format, arguments)))
+    with address_space(2**30):
+        assert main(command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone)) == 1
+    impossible, huge, wide, narrow = [row.error for row in read_rows(tmp_path / "table.csv")]
+    assert "adaptformer: the arguments dropout = 2.0 make no model: dropout probability" in impossible
+    assert f"adaptformer: the arguments dim = {10**18} make no model: " in huge
+    assert "can't allocate memory" in wide
+    assert "make no model" not in wide  # it is trained
+    assert not narrow
+
+
+def test_a_run_that_is_done_has_no_failed_row_once_its_data_is_back(backbone: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    for index in range(20):
+        picture(own / "ab"[index % 2] / f"{index}.png", 10 * index)
+    plan = PLAN.partition("[[method]]")[0].replace("100", "4").replace('"digits", "nowhere"', f'"{own}", "nowhere"')
+    (tmp_path / "plan.toml").write_text(plan + '[[method]]\nname = "Linear"\nadapter = "none"\nreducer = "none"\n')
+    again, output = command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone), tmp_path / "table.csv"
+    assert main(again) == 1
+    before = output.read_text()
+    own.rename(tmp_path / "away")
+    assert main(again) == 1
+    assert [bool(row.error) for row in read_rows(output) if row.data == str(own)] == [False, True]
+    (tmp_path / "away").rename(own)
+    assert main(again) == 1
+    assert output.read_text() == before
+
+
 def test_the_runs_are_listed(swept: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(swept.rglob("*"))
     assert main(command(swept / "plan.toml", swept / "table.csv", backbone, "--list")) == 0
@@ -181,7 +227,15 @@ def killed(arguments: list[str], after: float) -> bool:
 
 def test_a_file_that_is_no_table_is_left_alone(swept: Path, backbone: Path, tmp_path: Path) -> None:
     table = (swept / "table.csv").read_text()
-    for content in ("a,b\n1,2\n", table.replace(",3,", ",three,"), table[: len(table) // 2], table[:-1] + ",1\n"):
+    for content in (
+        "a,b\n1,2\n", table.replace(",3,", ",three,"), table[: len(table) // 2], table[:-1] + ",1\n",
+        table[:-1] + "x" * csv.field_size_limit() + "\n", "x" * csv.field_size_limit() + table,
+    ):  # fmt: skip
         (tmp_path / "other.csv").write_text(content)
         assert main(command(swept / "plan.toml", tmp_path / "other.csv", backbone)) == 2
         assert (tmp_path / "other.csv").read_text() == content
+
+
+def test_a_table_under_another_name_is_refused(swept: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(swept / "plan.toml", swept / "table.runs", backbone)) == 2
+    assert "table.runs: a sweep's table has a name that ends in .csv" in capsys.readouterr().err

@@ -26,6 +26,7 @@ METHODS = [
     Method("none"),
     *(Method(kind, {"dim": 4, "bits": bits}) for kind in ("lora", "adaptformer") for bits in (32, 8, 4, 2, 1)),
 ]
+INFINITE = "1e999"  # a JSON number
 REDUCERS = [Method("none"), Method("bdm", {"block": 1, "dim": 8})]
 
 
@@ -88,7 +89,8 @@ def rewrite(path: Path, change: Callable[[dict[str, Any], dict[str, Tensor]], No
     metadata, stored = read_safetensors(path, TaskError)
     header = json.loads(metadata["fpet"])
     change(header, stored)
-    safetensors.torch.save_file(stored, path, {"fpet": json.dumps(header)})
+    text = json.dumps(header).replace(f'"{INFINITE}"', INFINITE)
+    safetensors.torch.save_file(stored, path, {"fpet": text})
 
 
 def put(path: str, value: object) -> Callable[[dict[str, Any], dict[str, Tensor]], None]:
@@ -138,6 +140,21 @@ DAMAGES = {
     "wrong interpolation": (put("preprocessing.interpolation", "nearest"), "'nearest'"),
     "other format": (put("format", 2), "format 2"),
     "label count": (put("labels", ["apple", "fig"]), "2 labels but 'head.bias' has 3 rows"),
+    "single number for a bias": (store("head.bias", torch.tensor(1.0)), "'head.bias' is a single number"),
+    "single number for a weight": (store("head.weight", torch.tensor(1.0)), "'head.weight' is a single number"),
+    "8-bit floats": (store("head.bias", torch.zeros(3).to(torch.float8_e4m3fn)), "'head.bias' is float8_e4m3fn"),
+    "complex numbers": (store("head.bias", torch.zeros(3).to(torch.complex64)), "'head.bias' is complex64"),
+    "infinite argument": (put("adapter.arguments.scale", INFINITE), "header.adapter.arguments.scale is not finite"),
+    "argument beyond floats": (put("adapter.arguments.scale", 10**400), "header.adapter.arguments.scale is not finite"),
+    "nested infinity": (put("reducer.arguments.block", [0, {"a": INFINITE}]), "reducer.arguments.block[1].a is not"),
+    "infinite provenance": (put("provenance.seed", INFINITE), "header.provenance.seed is not finite"),
+    "half a character": (put("labels", ["apple", "fig", "\ud800"]), "header.labels[2] is no text in Unicode"),
+    "half a character in a name": (put("provenance", {"\udfff": 1}), "of a field of header.provenance is no text"),
+    "endless nesting": (put("provenance.seed", json.loads("[" * 40 + "]" * 40)), "lies too deep"),
+    "std beyond floats": (put("preprocessing.std", [10**400, 1, 1]), "header.preprocessing.std[0] is not finite"),
+    "std of zero in float32": (put("preprocessing.std", [1e-300] * 3), "too large or too small for float32"),
+    "std that makes infinities": (put("preprocessing.std", [1e-40] * 3), "too large or too small for float32"),
+    "mean beyond float32": (put("preprocessing.mean", [1e300] * 3), "too large or too small for float32"),
     "label twice": (put("labels", ["apple", "fig", "fig"]), "label twice"),
     "name that leaves the folder": (put("name", "../fruit"), "'../fruit'"),
     "other backbone": (put("backbone.fingerprint", "0" * 64), "belongs to the backbone"),
@@ -210,5 +227,8 @@ def test_nothing_is_left_behind_when_saving_fails(tmp_path: Path, backbone: Back
         save_task(path, header, model)
     with pytest.raises(TaskError, match="cannot be written"):
         save_task(path / "below-a-file.safetensors", header, new_model(header, backbone))
+    unending = header_of(backbone, provenance={"losses": [0.5, torch.nan]})
+    with pytest.raises(TaskError, match=r"fruit\.safetensors: header\.provenance\.losses\[1\] is not finite"):
+        save_task(path, unending, new_model(header, backbone))
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["fruit.safetensors"]

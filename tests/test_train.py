@@ -223,10 +223,19 @@ def test_fewer_images_than_a_batch_are_refused(backbone: Backbone, digits: Datas
         train(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint")
 
 
+def test_the_largest_seed_leaves_room_for_those_of_the_epochs(
+    backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    train(small_header(backbone), backbone, digits, dataclasses.replace(RECIPE, seed=2**63 - 1), tmp_path / "run")
+
+
 def test_a_diverging_run_stops(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
     recipe = dataclasses.replace(RECIPE, lr=1e38, warmup_epochs=0)
-    with pytest.raises(TaskError, match="training diverged"):
+    with pytest.raises(TaskError, match="training diverged: the loss of epoch"):
         train(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint")
+    last_step = dataclasses.replace(recipe, epochs=1, batch_size=80)  # after it no training loss is looked at
+    with pytest.raises(TaskError, match="training diverged: the validation loss of epoch 1 is"):
+        train(small_header(backbone), backbone, digits, last_step, tmp_path / "last.checkpoint")
 
 
 def test_the_saved_task_answers_like_the_trained_model(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class PromptBlock(BlockAdapter):
         self.dropout = nn.Dropout(dropout)
 
     def enter(self, x: Tensor) -> Tensor:
-        prompts = self.dropout(self.prompts).expand(x.shape[0], -1, -1).to(x.dtype)
+        prompts = self.dropout(self.prompts.expand(x.shape[0], -1, -1)).to(x.dtype)
         before, after = x[:, : self.position], x[:, self.position + self.replaced :]
         return torch.cat([before, prompts, after], dim=1)
 

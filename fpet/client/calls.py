@@ -120,6 +120,8 @@ def _task_info(response: httpx.Response) -> TaskInfo:
 
 
 def _path(task: str, rest: str = "") -> str:
+    if task in ("", ".", ".."):  # as a part of an address they lead to another path
+        raise ValueError(f"task = {task!r} should be the name of a task")
     return f"/v1/tasks/{quote(task, safe='')}{rest}"
 
 

@@ -19,7 +19,7 @@ from fpet.errors import TaskError, UnsupportedError
 from fpet.files import read_bytes, write_atomically
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
-from fpet.task import Task, new_model, save_tensors
+from fpet.task import Task, blueprint, save_tensors
 
 
 def from_published(arguments: argparse.Namespace) -> str:
@@ -27,6 +27,8 @@ def from_published(arguments: argparse.Namespace) -> str:
     path: Path = arguments.input
     data = read_bytes(path, TaskError)
     entry = _entry(arguments)
+    if (entry.classes or 0) > 8 * len(data):  # each would get a label before the length is compared
+        raise TaskError(f"{path}: {len(data)} bytes cannot hold a head of {entry.classes} classes")
     backbone = options.backbone(arguments)
     preprocessing = Preprocessing(_image_size(backbone), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     header = _header(arguments, backbone, entry, preprocessing, data)
@@ -118,7 +120,7 @@ def _header(
         )
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from error
-    if any(True for _ in new_model(header, backbone).reducer.parameters()):
+    if any(name.startswith("reducer.") for name, _ in blueprint(header, backbone.geometry).named_parameters()):
         raise UnsupportedError(
             f"--reducer {header.reducer.kind}: it has weights of its own, which {path} does not hold"
         )

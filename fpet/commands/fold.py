@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fpet.backbone import NORM_EPS
 from fpet.commands import options
-from fpet.errors import TaskError
+from fpet.errors import TaskError, UnsupportedError
 from fpet.files import write_safetensors
 from fpet.fold import fold, timm_state
 
@@ -27,6 +27,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Folds and writes."""
     output: Path = arguments.output
+    if output.suffix != ".safetensors":  # timm would take it for a pickle
+        raise UnsupportedError(f"{output}: a folded task's name ends in .safetensors")
     if output.exists():
         raise TaskError(f"{output}: there is such a file already; delete it or name another --output")
     task = options.task(arguments)

@@ -10,6 +10,7 @@ from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
 from fpet.commands import options
 from fpet.commands.table import table
+from fpet.errors import UnsupportedError
 from fpet.parallel import refuse_group
 from fpet.plan import Plan, load_plan
 from fpet.results import Row, read_rows
@@ -28,7 +29,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.set_defaults(run=run)
     parser.add_argument("plan", type=Path, metavar="PLAN", help="TOML file: data, seeds, [recipe] and [[method]]")
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="CSV file that the rows are added to"
+        "--output", type=Path, required=True, metavar="FILE", help="table that the rows are added to, *.csv"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="folder to keep the task files in (default: none)")
     parser.add_argument("--list", action="store_true", help="print the runs and whether they are done, and stop")
@@ -41,6 +42,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Lists, or trains, tests and writes."""
     refuse_group("a sweep")
+    if arguments.output.suffix != ".csv":  # the folder of the runs is called as the table, without it
+        raise UnsupportedError(f"{arguments.output}: a sweep's table has a name that ends in .csv")
     plan, backbone = load_plan(arguments.plan), options.backbone(arguments)
     if arguments.list:
         print(_listed(plan, backbone, arguments))

@@ -43,7 +43,9 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = subparsers.add_parser("train", help="fit one task and write its file", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("--name", required=True, help="name of the task: a-z, 0-9, '.', '_', '-'")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="task file (default: runs/NAME.safetensors)")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="task file, *.safetensors (default: runs/NAME.safetensors)"
+    )
     options.add_data(parser, required=True)
     options.add_backbone(parser)
     method_options.add_methods(parser)
@@ -71,6 +73,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Trains, tests once, saves."""
     output = arguments.output or Path("runs", f"{arguments.name}.safetensors")
+    if output.suffix != ".safetensors":  # other commands go by it, and so does the checkpoint's name
+        raise UnsupportedError(f"{output}: a task file's name ends in .safetensors")
     if output.exists():
         raise TaskError(f"{output}: there is such a file already; delete it or name another --output")
     recipe = _recipe(arguments)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fpet.errors import FpetError
 from fpet.files import read_bytes
+from fpet.json_values import is_finite
 
 T = TypeVar("T")
 
@@ -35,13 +35,19 @@ class Fields:
         return cls(value, origin, error)
 
     def get(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """The field's value, or the default if there is one; a whole number is a float too, a truth value no number."""
+        """The field's value, or the default if there is one; a whole number is a float too, a truth value no number.
+
+        Raises:
+            `error`: if it is missing, of another type, or a number that is not finite as a float.
+        """
         value = self.values.get(name, default)
         if name not in self.values and default is None:
             raise self.error(f"{self.origin}: the field {name!r} is missing")
+        if isinstance(value, (int, float)) and not is_finite(value):
+            raise self.error(f"{self.origin}: {name} is not finite")
         if kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
+        if type(value) is not kind:
             raise self.error(f"{self.origin}: {name} = {value!r} is not of type {kind.__name__}")
         return value
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fpet.adapters.lora import parse_targets, tensor_prefix
+from fpet.backbone_limits import FLOATS
 from fpet.convert.fields import Fields
 from fpet.convert.names import ALL, places
 from fpet.errors import TaskError, UnsupportedError
@@ -75,6 +76,9 @@ def read_peft(folder: Path, depth: int) -> PeftTask:
     tensors: dict[str, Tensor] = {}
     adapted: dict[str, tuple[int, str]] = {}
     for key, value in sorted(stored.items()):
+        if value.dtype not in FLOATS:
+            found = str(value.dtype).removeprefix("torch.")
+            raise UnsupportedError(f"{folder}: {key!r} is {found}, which is not covered")
         name = key.removeprefix(PREFIX)
         suffix = next((suffix for suffix in PARTS if name.endswith(suffix)), "")
         module = name.removesuffix(suffix)
@@ -87,16 +91,24 @@ def read_peft(folder: Path, depth: int) -> PeftTask:
             raise UnsupportedError(
                 f"{folder}: {name!r} is not covered: no layer of a ViT of {depth} blocks, or no LoRA"
             )
-    if "head.weight" not in tensors:
-        raise TaskError(f"{folder}: there is no classifier; PEFT saves one that modules_to_save names")
+    classes = _classes(folder, tensors)
     _check_targets(config, adapted, depth)
     targets = parse_targets("+".join({target: None for _, target in adapted.values()}))
     return PeftTask(
         Method("lora", {"dim": rank, "scale": scale, "targets": "+".join(targets)}),
         HeadSpec(bias="head.bias" in tensors),
-        tensors["head.weight"].shape[0],
+        classes,
         tensors,
     )
+
+
+def _classes(folder: Path, tensors: dict[str, Tensor]) -> int:
+    if "head.weight" not in tensors:
+        raise TaskError(f"{folder}: there is no classifier; PEFT saves one that modules_to_save names")
+    shape = list(tensors["head.weight"].shape)
+    if len(shape) != 2 or not all(shape):  # without columns a file of few bytes could have any number of rows
+        raise TaskError(f"{folder}: the classifier's weight has shape {shape} instead of a row for each class")
+    return shape[0]
 
 
 def _rank_and_scale(config: Fields) -> tuple[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,13 @@ def read_transformers(folder: Path) -> Backbone:
 
 def _normalization(path: Path) -> dict[str, Any]:
     """Mean and deviation of images, if the folder says them; else timm's table holds."""
-    images = Fields.read(path, BackboneError).values if path.exists() else {}
-    return {name: images[f"image_{name}"] for name in ("mean", "std") if f"image_{name}" in images}
+    if not path.exists():
+        return {}
+    images = Fields.read(path, BackboneError)
+    if not images.get("do_normalize", bool, True):  # mean and deviation stand there nevertheless
+        return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+    found = images.values
+    return {name: found[f"image_{name}"] for name in ("mean", "std") if f"image_{name}" in found}
 
 
 def _architecture(config: Fields) -> tuple[str, dict[str, object]]:
@@ -77,13 +83,19 @@ def _architecture(config: Fields) -> tuple[str, dict[str, object]]:
         "embed_dim": width,
         "depth": config.get("num_hidden_layers", int),
         "num_heads": config.get("num_attention_heads", int),
-        "mlp_ratio": config.get("intermediate_size", int) / max(width, 1),
+        "mlp_ratio": _ratio(config.get("intermediate_size", int), max(width, 1)),
         "qkv_bias": config.get("qkv_bias", bool, True),
         NORM_EPS: config.get("layer_norm_eps", float, 1e-12),
     }
     if kind == "deit":  # to a classifier that reads the class token, the distillation token is a register
         arguments["reg_tokens"] = 1
     return _ARCHITECTURES[kind], arguments
+
+
+def _ratio(hidden: int, width: int) -> float:
+    """What timm multiplies `width` by, and rounds down, to have `hidden` features in an MLP."""
+    ratio = hidden / width
+    return math.nextafter(ratio, math.inf) if width * ratio < hidden else ratio
 
 
 def _renamed(state: Mapping[str, Tensor], depth: int, prefix: str) -> dict[str, Tensor]:
@@ -111,6 +123,9 @@ def _renamed(state: Mapping[str, Tensor], depth: int, prefix: str) -> dict[str, 
             number, target = layers[module]
             renamed[f"blocks.{number}.{TIMM.layers[target]}.{part}"] = value
     for (number, part), parts in attention.items():
-        if parts.keys() == {"q", "k", "v"}:
-            renamed[f"blocks.{number}.attn.qkv.{part}"] = torch.cat([parts[target] for target in ("q", "k", "v")])
+        if parts.keys() != {"q", "k", "v"}:
+            continue
+        if len({(value.shape, value.dtype) for value in parts.values()}) > 1 or not parts["q"].ndim:
+            raise BackboneError(f"queries, keys and values of block {number}: the shapes or types of {part} differ")
+        renamed[f"blocks.{number}.attn.qkv.{part}"] = torch.cat([parts[target] for target in ("q", "k", "v")])
     return renamed

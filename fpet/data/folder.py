@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -28,7 +30,8 @@ def load_splits(root: Path, reading: Reading) -> Dataset:
 
     Raises:
         DataError: if a split is missing or empty, or has a class that train/ lacks or has no picture of, there are not
-            two classes, pictures are broken (see `check_pictures`), or an option does not apply.
+            two classes, pictures are broken (see `check_pictures`), a picture is in two splits, byte by byte, or an
+            option does not apply.
     """
     reading.allow(f"{root}, which is split into {', '.join(SPLITS)}", "skip_broken")
     labels = _labels(root / "train")
@@ -36,17 +39,19 @@ def load_splits(root: Path, reading: Reading) -> Dataset:
     everything = [picture for pictures in splits.values() for picture in pictures]
     checked = check_pictures(root, everything, skip_broken=reading.skip_broken)
     refuse_gaps(root, labels, checked.left(splits["train"]))
+    _refuse_copies(root, splits, checked)
     return to_dataset(root, labels, splits, checked, {})
 
 
 def load_classes(root: Path, reading: Reading) -> Dataset:
     """The data set in a folder of `<class>/*`, split at random into 70 % train, 10 % val and 20 % test of each class.
 
-    Shares are rounded to whole images, at least one. The split depends on the file names and reading.split_seed (0 if
-    it is not said) alone. Classes are the sorted folder names; hidden files are ignored.
+    Shares are rounded to whole images, at least one; copies of one image count as one and stay together. The split
+    depends on the files and reading.split_seed (0 if it is not said) alone. Classes are the sorted folder names; hidden
+    files are ignored.
 
     Raises:
-        DataError: if there are not two classes, one has fewer than three pictures, a file lies beside the class
+        DataError: if there are not two classes, one has fewer than three images, a file lies beside the class
             folders, pictures are broken (see `check_pictures`), or an option does not apply.
     """
     reading.allow(f"{root}, which has no lists of shots", "split_seed", "skip_broken")
@@ -66,16 +71,30 @@ def _split(
     order = stratified_order(targets, seed)
     splits: dict[str, list[Picture]] = {split: [] for split in SPLITS}
     for target, label in enumerate(labels):
-        members = [left[i] for i in order[targets[order] == target].tolist()]
+        copies: dict[str, list[Picture]] = {}
+        for i in order[targets[order] == target].tolist():
+            copies.setdefault(checked.digests[left[i].path], []).append(left[i])
+        members = list(copies.values())
         if len(members) < len(SPLITS):
             raise DataError(
                 f"{root / label} has {len(members)} pictures: one each for {', '.join(SPLITS)} needs {len(SPLITS)}"
             )
         val, test = (max(1, round(share * len(members))) for share in (VAL_SHARE, TEST_SHARE))
-        splits["val"] += members[:val]
-        splits["test"] += members[val : val + test]
-        splits["train"] += members[val + test :]
+        splits["val"] += chain.from_iterable(members[:val])
+        splits["test"] += chain.from_iterable(members[val : val + test])
+        splits["train"] += chain.from_iterable(members[val + test :])
     return splits
+
+
+def _refuse_copies(root: Path, splits: Mapping[str, Sequence[Picture]], checked: Checked) -> None:
+    """Refuses a picture that two splits have, whose test would then not be one."""
+    seen: dict[str, tuple[str, Path]] = {}
+    for split, pictures in splits.items():
+        for picture in checked.left(pictures):
+            other, path = seen.setdefault(checked.digests[picture.path], (split, picture.path))
+            if other != split:
+                both = f"{path.relative_to(root)} and {picture.path.relative_to(root)}"
+                raise DataError(f"{root}: {both} are the same picture, in two splits")
 
 
 def _labels(folder: Path) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from fpet.errors import DataError
 from fpet.files import read_bytes
 
 LABELS = "labels.txt"
+_MOST_CLASSES = 100_000  # numbers beyond it are no classes, but perhaps names of pictures
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ def _classes(lists: Lists, splits: Mapping[str, list[Picture]]) -> int:
             )
     if lists.classes and len(listed) < count:
         raise DataError(f"{lists.root} has {count} classes as published, but its lists name {len(listed)}")
+    if count > _MOST_CLASSES:
+        raise DataError(f"{lists.train} names class {count - 1}: there are at most {_MOST_CLASSES}, numbered from 0")
     if count < 2:
         raise DataError(f"{lists.root}: its training list names {count} classes: a classification needs two")
     return count

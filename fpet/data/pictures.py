@@ -22,7 +22,8 @@ from fpet.images import to_rgb
 SPLITS = ("train", "val", "test")
 
 _NAMED = 10  # broken pictures that one message names
-_BROKEN = (ImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+# Pillow raises NotImplementedError for variants of a format that it does not know.
+_BROKEN = (ImageError, OSError, ValueError, SyntaxError, NotImplementedError, Image.DecompressionBombError)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""What JSON files can hold and nobody can use: infinite numbers (`1e999`), half characters, endless nesting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fpet.preprocess import Preprocessing
+
+_DEEPEST = 32
+
+
+def is_finite(number: float) -> bool:
+    """Whether it is finite as a float."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond any float
+        return False
+
+
+def check_json(value: object, where: str, depth: int = 0) -> None:
+    """Checks that a JSON value can be told to anybody.
+
+    Raises:
+        ValueError: naming the place below `where`, if a number is not finite as a float, a text is not Unicode (half of
+            a surrogate pair), or lists and objects lie too deep in each other.
+    """
+    if depth > _DEEPEST:
+        raise ValueError(f"{where} lies too deep: there are at most {_DEEPEST} lists and objects in each other")
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_text(name, f"the name of a field of {where}")
+            check_json(item, f"{where}.{name}", depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            check_json(item, f"{where}[{i}]", depth + 1)
+    elif isinstance(value, str):
+        _check_text(value, where)
+    elif isinstance(value, (int, float)) and not is_finite(value):
+        raise ValueError(f"{where} is not finite")
+
+
+def _check_text(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where} is no text in Unicode: {text!r}") from error
+
+
+def check_precision(preprocessing: Preprocessing) -> None:
+    """Raises ValueError if mean and std, as the float32 that images are normalised in, make infinite pixels."""
+    with np.errstate(all="ignore"):  # what cannot be is what is looked for
+        mean, std = (np.array(values, np.float32) for values in (preprocessing.mean, preprocessing.std))
+        black, white = (0 - mean) / std, (1 - mean) / std
+    if not np.isfinite([mean, std, black, white]).all():
+        raise ValueError(
+            f"mean = {preprocessing.mean} and std = {preprocessing.std} are too large or too small for float32"
+        )
