@@ -67,10 +67,8 @@ class Calibration:
             pairs.extend(ratio for point in near for ratio in point.ratios[:lacking])
         return pairs
 
-    def ratio_at(self, batch_size: int) -> float | None:
-        """Unreduced over reduced time: linear between the points, constant beyond them, None without any."""
-        if not self.points:
-            return None
+    def ratio_at(self, batch_size: int) -> float:
+        """Unreduced over reduced time: linear between the points, of which there is one at least, constant beyond."""
         measured = list(zip((point.batch_size for point in self.points), self.ratios, strict=True))
         if batch_size <= measured[0][0]:
             return measured[0][1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +22,9 @@ logger = logging.getLogger(__name__)
 State = Literal["available", "loading", "loaded", "failed"]
 SUFFIX = ".safetensors"
 
-# A file's time of change, length and inode: what differs once it is another file.
-_Stamp = tuple[int, int, int]
+# A file's time of change, length and inode, which differ once it is another file; then the time at which anything about
+# it changed, as who may read it.
+_Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Catalog:
         self._max_bytes = max_bytes
         for path in remove_abandoned(folder):
             logger.info("removed %s, left by a process that was killed while it wrote", path.name)
+        self._skipped: set[Path] = set()
         self._entries = {path.stem: Entry(path.stem, path) for path in self._paths()}
         self._stamps: dict[str, _Stamp | None] = {}
         # Of every name that ever served: a task that comes back is not taken for the one before.
@@ -110,6 +114,7 @@ class Catalog:
         try:
             return self._serve(entry, self._build(name, self._read(entry.path), entry.path))
         except Exception as error:  # whatever a file holds, it must not keep the others from serving
+            self._metrics.task_loads.labels("failed").inc()
             return self._replace(replace(entry, state="failed", reason=_reason(entry, error)))
 
     def unload(self, name: str) -> Entry:
@@ -130,6 +135,7 @@ class Catalog:
         try:
             loaded = self._build(name, data, path)
         except Exception as error:
+            self._metrics.task_loads.labels("failed").inc()
             raise InvalidTaskError(_reason(entry, error)) from error
         try:
             write_atomically(path, data, TaskError)
@@ -163,28 +169,45 @@ class Catalog:
             if entry is None:
                 self._replace(Entry(name, path, wanted=True))
                 changed.append(name)
-            elif entry.wanted and _stamp(path) != self._stamps.get(name):
+            elif entry.wanted and self._differs(entry):
                 changed.append(name)
         return [self.load(name) for name in changed]
 
+    def _differs(self, entry: Entry) -> bool:
+        """Whether a file is another than was last looked at; or one that could not serve, but now may."""
+        now, then = _stamp(entry.path), self._stamps.get(entry.name)
+        if entry.state != "failed" and now is not None and then is not None:
+            return now[:3] != then[:3]  # what serves does not change with who may read it
+        return now != then
+
     def _paths(self) -> list[Path]:
-        return [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if not path.name.startswith(".")]
+        paths = [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if not path.name.startswith(".")]
+        return [path for path in paths if self._can_be_told(path)]
+
+    def _can_be_told(self, path: Path) -> bool:
+        """Names of files may be any bytes; those that are not UTF-8 have no place in an answer."""
+        try:
+            path.name.encode()
+        except UnicodeEncodeError:
+            if path not in self._skipped:
+                self._skipped.add(path)
+                logger.warning("skipped the task file %a: its name is not UTF-8", path.name)
+            return False
+        return True
 
     def _read(self, path: Path) -> bytes:
-        stamp = _stamp(path)
-        if stamp is not None and stamp[1] > self._max_bytes:
-            raise TaskError(f"{path}: {stamp[1]} bytes; the limit for a task file is {self._max_bytes}")
+        status = _status(path)
+        if status is not None and not stat.S_ISREG(status.st_mode):  # to open a pipe is to wait for who writes to it
+            raise TaskError(f"{path}: cannot be read: it is not a regular file")
+        if status is not None and status.st_size > self._max_bytes:
+            raise TaskError(f"{path}: {status.st_size} bytes; the limit for a task file is {self._max_bytes}")
         return read_bytes(path, TaskError)
 
     def _build(self, name: str, data: bytes, path: Path) -> LoadedTask:
-        try:
-            task = Task.parse(data, path)
-            if task.header.name != name:
-                raise TaskError(f"{path}: the file holds the task {task.header.name!r}, not {name!r}")
-            return self._load(task, self._generations.get(name, 0) + 1)
-        except Exception:
-            self._metrics.task_loads.labels("failed").inc()
-            raise
+        task = Task.parse(data, path)
+        if task.header.name != name:
+            raise TaskError(f"{path}: the file holds the task {task.header.name!r}, not {name!r}")
+        return self._load(task, self._generations.get(name, 0) + 1)
 
     def _serve(self, entry: Entry, loaded: LoadedTask) -> Entry:
         self._generations[entry.name] = loaded.generation
@@ -203,12 +226,16 @@ class Catalog:
         return entry
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def _status(path: Path) -> os.stat_result | None:
     try:
-        status = path.stat()
+        return path.stat()
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    status = _status(path)
+    return status and (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
 def _reason(entry: Entry, error: Exception) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -28,13 +29,14 @@ from service.folded import Instance
 from service.heads import outputs
 from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
+from service.timings import Timings
 from service.unpacked import Unpacked
 from service.work import Group, Output, Work
 
 # Seconds for one batch size of a family: of small batches each timing says little, of large ones a few say enough.
 _SHORTEST_TIMING, _LONGEST_TIMING = 0.25, 1.5
-
-_Kind = tuple[str, bool]  # name of a family, and whether folded: what of tasks takes the same time
+# Whose timings are there when they come back into service.
+_FAMILIES = 256
 
 
 class Engine:
@@ -61,8 +63,7 @@ class Engine:
         self.source = source
         self.unpacked = Unpacked(unpacked_bytes)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
-        self._warm: set[tuple[_Kind, int]] = set()
-        self._calibrations: defaultdict[_Kind, Calibration] = defaultdict(Calibration)
+        self._timings = lru_cache(_FAMILIES)(lambda _: Timings())
         self._orders = itertools.cycle([(True, False), (False, True)])
 
     @classmethod
@@ -85,14 +86,14 @@ class Engine:
         """Builds a task and runs it once, so that what cannot answer is not put into service.
 
         Raises:
-            TaskError: if it does not fit the backbone.
+            TaskError: if it does not fit the backbone, or its numbers overflow.
         """
         try:
             model = task.build(self.backbone, self.dtype, self.device)
             # Mixing tasks stacks their weights, which is no use where those are as large as the backbone.
             name = family(task.header) if model.adapter.mixes else task.digest
             known = self._families.get(name)
-            common = known or Family.of(name, task.header, model)
+            common = known or Family.of(name, task.header, model, self._timings(name))
             loaded = LoadedTask(
                 path=task.path,
                 header=common.share(task.header),
@@ -104,7 +105,9 @@ class Engine:
             )
             # Without reduction a task runs as its family does.
             for shortened in (True,) if known else (True, False):
-                self.seconds(Group(common, shortened), loaded, 1)
+                (output,) = self._forward(Group(common, shortened), [_blank(loaded)]).outputs
+                if not output.logits.isfinite().all():
+                    raise TaskError(f"{task.path}: the model cannot run: its answer to a blank image is not finite")
         except (AssertionError, RuntimeError) as error:  # timm's and torch's words for shapes that do not fit
             raise TaskError(f"{task.path}: the model cannot run: {error}") from error
         self._families[name] = common
@@ -116,23 +119,22 @@ class Engine:
         Sizes come in ascending order. Tasks of a family share their timings, as do those of it that are folded, and
         those without a reducer have nothing to compare: they return at once.
         """
-        kind = task.family.name, folded is not None
-        if task.tokens_out == task.tokens_in or (kind, batch_size) in self._warm:
+        timings = task.family.timings
+        if task.tokens_out == task.tokens_in or not timings.start(folded is not None, batch_size):
             return
 
         def seconds(reduced: bool) -> float:
             return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
-        self._warm.add((kind, batch_size))
         seconds(True), seconds(False)
         if repeats:
             point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
-            self._calibrations[kind] = self._calibrations[kind].joined_by(point)
+            for name, baseline_seconds in timings.join(folded is not None, point):
+                self._metrics.count_baseline(name, baseline_seconds)
 
     def calibration(self, task: LoadedTask, *, folded: bool = False) -> Calibration:
-        """The timings that the task's baseline rests on; as long as there are none of folded ones, those of others."""
-        own, others = (self._calibrations.get((task.family.name, kind), Calibration()) for kind in (folded, False))
-        return own if own.points else others
+        """The timings that the task's baseline rests on, or that of a folded one."""
+        return task.family.timings.calibration(folded)
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
@@ -165,8 +167,7 @@ class Engine:
     def seconds(self, group: Group, task: LoadedTask, batch_size: int) -> float:
         """What a batch of blank images of the task takes, which is counted nowhere: of the processor if it is a CPU and
         the calling thread alone computes."""
-        blank = torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8)
-        return self._timed(group, [Work(task, blank)] * batch_size).seconds
+        return self._timed(group, [_blank(task)] * batch_size).seconds
 
     def run_bare(self, batch_size: int) -> None:
         """Runs the backbone alone on blank images."""
@@ -228,14 +229,17 @@ class Engine:
             return None
         if task.tokens_out == task.tokens_in:
             return seconds
-        ratio = self.calibration(task, folded=group.folded is not None).ratio_at(batch_size)
-        return None if ratio is None else seconds * ratio
+        return task.family.timings.baseline(group.folded is not None, task.header.name, batch_size, seconds)
 
 
 @dataclass(frozen=True)
 class _Passed:
     outputs: list[Output]
     seconds: float
+
+
+def _blank(task: LoadedTask) -> Work:
+    return Work(task, torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8))
 
 
 def _features(group: Group, weights: Sequence[Weights], images: Tensor) -> Tensor:

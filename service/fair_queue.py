@@ -54,7 +54,8 @@ class FairQueue(Generic[Group, Kind, Entry]):
         group = next(iter(self._groups))
         kinds = self._groups.pop(group)
         wanted = size(sum(len(entries) for entries in kinds.values()))
-        turns = deque((kind, kinds.pop(kind)) for kind in list(islice(kinds, max_kinds)))
+        # Of no more kinds than get an entry: the others keep their places before those that were served.
+        turns = deque((kind, kinds.pop(kind)) for kind in list(islice(kinds, min(max_kinds, wanted))))
         batch: list[Entry] = []
         while turns and len(batch) < wanted:
             kind, entries = turns.popleft()

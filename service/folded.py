@@ -63,6 +63,10 @@ def _storages(module: nn.Module) -> dict[int, int]:
     return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
+def _any(_: object) -> bool:
+    return True
+
+
 class FoldedCache(Generic[Key]):
     """Instances within a budget of bytes. What was not asked for the longest goes first, what is pinned never.
 
@@ -94,18 +98,23 @@ class FoldedCache(Generic[Key]):
         with self._lock:
             return self._instances.get(key), key in self._pinned
 
-    def add(self, key: Key, instance: Instance, *, pinned: bool = False) -> None:
-        """Takes an instance in, and others out until there is room.
+    def fits(self, key: Key, size: int, spare: Callable[[Key], bool]) -> bool:
+        """Whether `add` would find room for an instance of that many bytes."""
+        with self._lock:
+            return self._taken(key, spare) + size <= self._budget
+
+    def add(self, key: Key, instance: Instance, *, pinned: bool = False, spare: Callable[[Key], bool] = _any) -> None:
+        """Takes an instance in, and others out until there is room: those that `spare` says yes to.
 
         Raises:
             ConflictError: if there is none even so; nothing is taken out then.
         """
         with self._lock:
-            taken = self._bytes(self._pinned - {key})
+            taken = self._taken(key, spare)
             if taken + instance.bytes > self._budget:
                 raise ConflictError(
                     f"the folded task has {instance.bytes} bytes; of the {self._budget} of folded_bytes "
-                    f"{taken} are pinned"
+                    f"{taken} are taken by tasks that are pinned{'' if spare is _any else ' or about as hot'}"
                 )
             if pinned:
                 self._pinned.add(key)
@@ -114,7 +123,7 @@ class FoldedCache(Generic[Key]):
             for other in list(self._instances):
                 if self._bytes(self._instances) <= self._budget:
                     break
-                if other not in self._pinned and other != key:
+                if other not in self._pinned and other != key and spare(other):
                     del self._instances[other]
                     self._evicted()
 
@@ -142,6 +151,11 @@ class FoldedCache(Generic[Key]):
             for key in self._instances.keys() - set(keys):
                 del self._instances[key]
                 self._pinned.discard(key)
+
+    def _taken(self, key: Key, spare: Callable[[Key], bool]) -> int:
+        """Bytes of what has to stay, whatever is to come in for the key."""
+        stays = [other for other in self._instances if other in self._pinned or not spare(other)]
+        return self._bytes(set(stays) - {key})
 
     def _bytes(self, keys: Collection[Key]) -> int:
         return sum(self._instances[key].bytes for key in keys)

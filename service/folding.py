@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
@@ -19,7 +19,7 @@ from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError, ServiceError
 from service.folded import FoldedCache, Instance, make_instance
 from service.heat import Heat
-from service.loaded import LoadedTask
+from service.loaded import Family, LoadedTask
 from service.metrics import Metrics
 from service.settings import Settings
 from service.work import Group, Work
@@ -57,6 +57,7 @@ class Folding:
         self._cache: FoldedCache[LoadedTask] = FoldedCache(settings.folded_bytes, metrics.evictions.inc)
         self._heat: Heat[LoadedTask] = Heat(settings.folded_share)
         self._hopeless: WeakSet[LoadedTask] = WeakSet()
+        self._sizes: WeakKeyDictionary[Family, int] = WeakKeyDictionary()  # of an instance of a task of it, in bytes
         self._closed = False
         metrics.folded_bytes.set_function(lambda: self._cache.bytes)
         metrics.resident_bytes.labels("folded").set_function(lambda: self._cache.bytes)
@@ -114,12 +115,18 @@ class Folding:
     def _try(self, task: LoadedTask) -> None:
         if self._closed or task in self._hopeless or self._cache.look(task)[0] is not None:
             return
+        size = self._sizes.get(task.family, 0)
+        if not self._cache.fits(task, size, self._colder(task)):  # by now; it is tried again as long as it is hot
+            return
         self._hopeless.add(task)  # unless all of this works out
         try:
             instance = self._fold(task)
             if self._faster(task, instance) and self._put(task, instance, pinned=False):
                 self._hopeless.discard(task)
                 self._calibrate(task, instance)
+        except ConflictError as error:
+            self._hopeless.discard(task)
+            logger.info("the task %s stays unfolded for now: %s", task.header.name, error)
         except (FpetError, ServiceError) as error:
             logger.warning("the task %s stays unfolded: %s", task.header.name, error)
         except Exception:
@@ -131,6 +138,7 @@ class Folding:
             raise TaskError(f"{task.path}: the file is another one by now")
         instance = make_instance(file.build(self._exact()), self._engine.backbone.vit)
         return_freed_memory()  # of the exact weights
+        self._sizes[task.family] = instance.bytes
         for reduced in (True, False):  # what cannot answer is not put into service
             self._engine.seconds(Group(task.family, reduced, instance), task, 1)
         return instance
@@ -168,9 +176,17 @@ class Folding:
 
     def _put(self, task: LoadedTask, instance: Instance, *, pinned: bool) -> bool:
         """Puts an instance into service, if its task still is there, which may change at any time."""
-        self._cache.add(task, instance, pinned=pinned)
+        if pinned:
+            self._cache.add(task, instance, pinned=True)
+        else:
+            self._cache.add(task, instance, spare=self._colder(task))
         self.retain()
         return self._cache.look(task)[0] is instance
+
+    def _colder(self, task: LoadedTask) -> Callable[[LoadedTask], bool]:
+        """What makes room for a task: what is asked for half as much or less, so that two never take turns."""
+        share = self._heat.share(task)
+        return lambda other: 2 * self._heat.share(other) <= share
 
     def _calibrate(self, task: LoadedTask, instance: Instance) -> None:
         for size in batch_sizes(self._settings.max_batch):

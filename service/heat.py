@@ -20,14 +20,14 @@ class _Task:
     share: float = 0.0
     at: int = 0  # images seen when the share was last brought up to date
     batch: float = 0.0
-    hot: bool = False
+    told: int | None = None  # images seen when it was last told to be hot; None if it is not
 
 
 class Heat(Generic[Key]):
     """Tasks' shares of the latest images, in an exponentially decaying mean that starts at zero.
 
     A task is hot from a share of `threshold` on, until its share is below half of that: one whose share wavers about
-    the threshold does not become hot again and again. Any thread may call it; it keeps no task alive.
+    the threshold does not become hot with every batch. Any thread may call it; it keeps no task alive.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -37,23 +37,33 @@ class Heat(Generic[Key]):
         self._lock = threading.Lock()
 
     def add(self, images: Mapping[Key, int]) -> list[Key]:
-        """Counts a batch, as images by task; returns the tasks that became hot with it."""
+        """Counts a batch, as images by task; returns those that became hot with it, or are hot still 1,000 images after
+        that was last told."""
         total = sum(images.values())
         with self._lock:
             self._seen += total
-            return [key for key, count in images.items() if self._became_hot(key, count, total)]
+            return [key for key, count in images.items() if self._tells(key, count, total)]
 
     def batch_size(self, key: Key) -> int:
         """How many images of the task a batch has that has any; 1 if there was none yet."""
         with self._lock:
             return max(1, round(self._tasks.get(key, _Task()).batch))
 
-    def _became_hot(self, key: Key, count: int, total: int) -> bool:
+    def share(self, key: Key) -> float:
+        """The task's share of the latest images by now."""
+        with self._lock:
+            return self._share(self._tasks.get(key, _Task()))
+
+    def _share(self, task: _Task) -> float:
+        return task.share * math.exp((task.at - self._seen) / _MEMORY)
+
+    def _tells(self, key: Key, count: int, total: int) -> bool:
         task = self._tasks.setdefault(key, _Task(batch=count))
-        before = task.share * math.exp((task.at - self._seen) / _MEMORY)
+        before = self._share(task)
         task.share = before - count / total * math.expm1(-total / _MEMORY)
         task.at = self._seen
         task.batch += _SMOOTHING * (count - task.batch)
-        was_hot = task.hot and before >= self._threshold / 2
-        task.hot = was_hot or task.share >= self._threshold
-        return task.hot and not was_hot
+        told = task.told if before >= self._threshold / 2 else None
+        tells = task.share >= self._threshold if told is None else self._seen - told >= _MEMORY
+        task.told = self._seen if tells else told
+        return tells

@@ -51,18 +51,19 @@ class BodyReader:
         Raises:
             UnsupportedTypeError, BadRequestError, InvalidRequestError, TooLargeError: by what was sent.
             SlowRequestError, ClientGoneError: if it did not arrive.
+            DeadlineExceededError: if it arrived and was not parsed in time.
         """
         kind, options = parse_options_header(request.headers.get("content-type"))
         media_type = kind.decode("latin-1")
-        async with _arriving(deadline):
-            if media_type == MULTIPART:
+        if media_type == MULTIPART:
+            async with _arriving(deadline):
                 return await self._read_multipart(request, options.get(b"boundary", b""))
-            if media_type == JSON:
-                body = await self._read_whole(request)
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(self.pool, parse_json, body, self.max_images)
-            if media_type == BYTES or media_type.startswith("image/"):
-                return [await self._read_whole(request)]
+        if media_type == JSON:
+            body = await self.read_whole(request, deadline)
+            async with deadline.limit():
+                return await asyncio.get_running_loop().run_in_executor(self.pool, parse_json, body, self.max_images)
+        if media_type == BYTES or media_type.startswith("image/"):
+            return [await self.read_whole(request, deadline)]
         sent = f"content type {media_type!r}" if media_type else "a body without content type"
         raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
 

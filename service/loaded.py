@@ -11,6 +11,7 @@ from fpet.mixed import Template
 from fpet.packed_weights import PackedWeights
 from fpet.task_weights import Weights
 from fpet.vit import AdaptedViT
+from service.timings import Timings
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +27,12 @@ class Family:
     template: Template
     tokens_in: int
     tokens_out: int
+    timings: Timings
 
     @classmethod
-    def of(cls, name: str, header: TaskHeader, model: AdaptedViT) -> Family:
+    def of(cls, name: str, header: TaskHeader, model: AdaptedViT, timings: Timings) -> Family:
         """The family of a task, by its model as loaded from its file."""
-        return cls(name, header, Template(model), model.tokens_in, model.tokens_out)
+        return cls(name, header, Template(model), model.tokens_in, model.tokens_out, timings)
 
     def share(self, header: TaskHeader) -> TaskHeader:
         """The header of a task of the family; what in it equals the first one's is held once."""

@@ -131,8 +131,9 @@ class Metrics:
         return task if task in self._tasks else OTHER
 
     def set_task_bytes(self, task: str, size: int) -> None:
-        """Tells the size of a task that was put into service."""
-        self._task_bytes.labels(self.label(task)).set(size)
+        """Tells the size of a task that was put into service; one without a label of its own has no gauge."""
+        if task in self._tasks:
+            self._task_bytes.labels(task).set(size)
 
     def set_parallelism(self, workers: int, threads: int, trials: Mapping[str, float]) -> None:
         """Tells how many forwards run at once, in how many threads each, and forwards a second of each way tried."""
@@ -147,9 +148,10 @@ class Metrics:
             with suppress(KeyError):
                 self._task_bytes.remove(task)
 
-    def count_request(self, task: str, code: int, seconds: float) -> None:
-        """Counts an answered request."""
-        self._requests.labels(self.label(task), str(code)).inc()
+    def count_request(self, tasks: Iterable[str], code: int, seconds: float) -> None:
+        """Counts an answered request: once in time, and once a label of the tasks that it names."""
+        for label in {self.label(task) for task in tasks}:
+            self._requests.labels(label, str(code)).inc()
         self.request_seconds.observe(seconds)
 
     def count_batch(self, forwards: Sequence[Forward]) -> None:
@@ -165,7 +167,11 @@ class Metrics:
             self._tokens_in.labels(*labels).inc(forward.tokens_in)
             self._tokens_out.labels(*labels).inc(forward.tokens_out)
             if forward.baseline_seconds is not None:
-                self._baseline.labels(labels[0], CALIBRATED).inc(forward.baseline_seconds)
+                self.count_baseline(forward.task, forward.baseline_seconds)
+
+    def count_baseline(self, task: str, seconds: float) -> None:
+        """Counts what reduced forwards would have taken without reduction, for those whose `Forward` did not say it."""
+        self._baseline.labels(self.label(task), CALIBRATED).inc(seconds)
 
     def count_shadow(
         self, tasks: Sequence[str], agree: Sequence[bool], *, reduced_seconds: float, full_seconds: float

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.errors import NotReadyError
 from service.exchange import Exchange
 from service.failures import Failure
 from service.lingering import CLOSE, Lingering
@@ -84,13 +86,18 @@ class Observed:
             if answering:
                 raise  # half an answer is out: only closing the connection can tell the client
             await failure.response()(scope, arriving, leaving)
+        except asyncio.CancelledError:  # the server stops, and does not wait any longer for what it has begun
+            if not answering:
+                lingering = Lingering(scope, receive, send, 0)  # nor for the rest of a body
+                failure = failed(NotReadyError("the service stopped before it had an answer"), exchange, self._metrics)
+                await failure.response()(scope, arriving, leaving)
+            raise
 
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere
-            exchange.tasks = [self._metrics.label(task) for task in exchange.tasks]
-        if exchange.method == "POST":
-            for task in exchange.tasks:
-                self._metrics.count_request(task, exchange.status, exchange.seconds)
+            exchange.tasks = list(dict.fromkeys(map(self._metrics.label, exchange.tasks)))
+        if exchange.method == "POST" and exchange.tasks:
+            self._metrics.count_request(exchange.tasks, exchange.status, exchange.seconds)
         for observe in self._observers:
             observe(exchange)
 

@@ -35,6 +35,9 @@ class _Impatient(H11Protocol):
         super().on_response_complete()
         if self._dropping():
             self._wait()
+        elif self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._unset_keepalive_if_required()
+            self._wait()  # a part of the next head came along with the request
 
     def send_400_response(self, msg: str) -> None:
         """Called when what arrives is no HTTP, be it in the middle of a body that the application reads."""

@@ -55,8 +55,8 @@ class Runtime:
         workers, threads = self._parallelism()
         self._forward_pool = torch_threads("forward", workers, threads)
         self._decode_pool = torch_threads("decode", settings.decode_threads or cores(), 1)
-        self._loader, self._calibrator, self._folder = (
-            torch_threads(name, 1, threads) for name in ("loader", "calibrator", "folder")
+        self._loader, self._calibrator, self._folder, self._explainer = (
+            torch_threads(name, 1, threads) for name in ("loader", "calibrator", "folder", "explainer")
         )
         self.folding = Folding(settings, metrics, engine, self._folder, catalog.serving)
         self._shadows = Sampler(settings.shadow_share)
@@ -104,8 +104,8 @@ class Runtime:
             self._shadows.done()
 
     def require_ready(self) -> None:
-        """Raises NotReadyError until the service is warm; while it drains, what still arrives is served."""
-        if self.status in ("starting", "failed"):
+        """Raises NotReadyError until the service is warm; while it drains after that, what still arrives is served."""
+        if not self.warm.is_set():
             raise NotReadyError(f"the service is {self.status}")
 
     async def explain(
@@ -121,7 +121,7 @@ class Runtime:
         async with deadline.limit():
             ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing])
             return await asyncio.get_running_loop().run_in_executor(
-                self._calibrator, lambda: show(pixels, self.engine.groups(Work(task, pixels)))
+                self._explainer, lambda: show(pixels, self.engine.groups(Work(task, pixels)))
             )
 
     async def warm_up(self) -> None:
@@ -136,12 +136,18 @@ class Runtime:
             await asyncio.gather(*timed)
         except Exception:
             logger.exception("the service cannot start")
-            self.status = "failed"
+            self._started("failed")
             return
         tasks = [entry for entry in self.catalog.entries() if entry.task]
         logger.info("ready: %d tasks on %s in %s", len(tasks), self.engine.device, self.engine.dtype)
-        self.status = "ready"
-        self.warm.set()
+        self._started("ready")
+
+    def _started(self, status: Status) -> None:
+        """Ends the start, unless the service was told to stop meanwhile."""
+        if self.status == "starting":
+            self.status = status
+            if status == "ready":
+                self.warm.set()
 
     async def administer(self, change: Callable[[], Result]) -> Result:
         """Calls what changes the catalog in the loader's thread, one change after the other, off the path of requests.
@@ -157,7 +163,7 @@ class Runtime:
 
         result = await asyncio.get_running_loop().run_in_executor(self._loader, apply)
         for task in self._families():
-            self._calibrator.submit(self._calibrate, task)
+            self._calibrator.submit(self._calibrate_beside, task)
         return result
 
     async def fold(self, change: Callable[[], None]) -> None:
@@ -175,15 +181,22 @@ class Runtime:
 
     def _calibrate(self, task: LoadedTask) -> None:
         for size in batch_sizes(self.settings.max_batch):
-            if self.status != "draining":
+            # Whoever waited for the thread may have left service meanwhile.
+            if self.status != "draining" and task in self.catalog.serving():
                 self.engine.calibrate(task, size, self.settings.calibration_repeats)
+
+    def _calibrate_beside(self, task: LoadedTask) -> None:
+        try:
+            self._calibrate(task)
+        except Exception:
+            logger.exception("timing the task %s failed", task.header.name)
 
     async def close(self) -> None:
         """Answers what was admitted and ends the threads."""
         self.status = "draining"
         self.folding.close()
         await self.batcher.drain()
-        for pool in (self._loader, self._calibrator):
+        for pool in (self._loader, self._calibrator, self._explainer):
             pool.shutdown(cancel_futures=True)
         self._forward_pool.shutdown()
         self._folder.shutdown(cancel_futures=True)

@@ -25,6 +25,10 @@ def _split(value: object) -> object:
     return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
 
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
 class Settings(BaseSettings):
     """Options of the service; the constructor wins over the environment, which wins over the default."""
 
@@ -141,7 +145,7 @@ class Settings(BaseSettings):
                 text = Path(str(file)).read_text()
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"{name}_file: {file} cannot be read: {error}") from error
-            values[name] = text.split() if name == "api_keys" else text.strip()
+            values[name] = _lines(text) if name == "api_keys" else text.strip()
         return values
 
     @model_validator(mode="after")

@@ -84,8 +84,19 @@ def test_a_change_may_depend_on_what_serves(changeable: Serving, tmp_path: Path)
     assert "generation 2" in conflict.json()["error"]
     deleted = changeable.client.delete("/v1/tasks/digits", headers={**ADMIN, "if-match": etag})
     assert deleted.status_code == 409
+    for path in ("/v1/tasks/digits", "/v2/repository/models/digits"):
+        for action in ("load", "unload"):
+            answer = changeable.client.post(f"{path}/{action}", headers={**ADMIN, "if-match": etag})
+            assert (answer.status_code, answer.json()["error_type"]) == (409, "conflict")
+            assert changeable.classify(IMAGE).json()["generation"] == 2
     assert put(changeable, "letters", task_file(tmp_path, "letters"), **{"if-none-match": "*"}).status_code == 201
     assert put(changeable, "digits", new, **{"if-match": "*"}).json()["generation"] == 3
+    etag = changeable.client.get("/v1/tasks/digits").headers["etag"]
+    for action, state in (("load", "loaded"), ("unload", "available")):
+        changed = changeable.client.post(f"/v1/tasks/digits/{action}", headers={**ADMIN, "if-match": etag})
+        assert (changed.status_code, changed.json()["state"]) == (200, state)
+    assert changeable.client.post("/v1/tasks/digits/load", headers={**ADMIN, "if-match": "*"}).status_code == 409
+    assert changeable.client.post("/v1/tasks/nothing/load", headers={**ADMIN, "if-match": "*"}).status_code == 404
 
 
 def test_what_cannot_serve_is_refused_and_the_old_one_goes_on(

@@ -20,6 +20,7 @@ from service.errors import ForbiddenError, UnauthorizedError
 from service.settings import Settings
 
 ADMIN, FIRST, SECOND = "an administrator's key", "first-key-of-clients", "clé-numéro-deux-à"
+OF_WORDS = "correct horse battery staple"
 OPEN = {"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
 IMAGE = pictures.png()
 
@@ -139,12 +140,12 @@ def test_all_keys_are_compared() -> None:
 
 
 def test_keys_come_from_files(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text(f"{FIRST}\n\n{SECOND}\n")
+    (tmp_path / "keys").write_text(f"  {FIRST}\r\n\n \n{SECOND}\n{OF_WORDS}")
     (tmp_path / "admin").write_text(f"{ADMIN}\n")
     settings = Settings(
         api_keys_file=tmp_path / "keys", admin_key_file=tmp_path / "admin", tasks=tmp_path, calibration_repeats=0
     )
-    assert [key.get_secret_value() for key in settings.api_keys] == [FIRST, SECOND]
+    assert [key.get_secret_value() for key in settings.api_keys] == [FIRST, SECOND, OF_WORDS]
     assert settings.admin_key == SecretStr(ADMIN)
     assert FIRST not in repr(settings)
 

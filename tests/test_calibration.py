@@ -44,10 +44,6 @@ def test_points_of_few_pairs_are_read_with_those_beside_them() -> None:
     assert Calibration((fewest,)).ratios == (pytest.approx(2.15),)
 
 
-def test_without_timings_there_is_no_ratio() -> None:
-    assert Calibration().ratio_at(4) is None
-
-
 def test_forwards_take_turns() -> None:
     order: list[bool] = []
     times = {True: iter([1.0, 9.0, 2.0]), False: iter([3.0, 4.0, 50.0])}

@@ -107,6 +107,57 @@ def test_what_a_killed_upload_left_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [of_others]
 
 
+def test_what_is_not_a_regular_file_is_not_waited_for(tmp_path: Path, metrics: Metrics) -> None:
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    (tmp_path / "folder.safetensors").mkdir()
+    write_task(tmp_path / "elsewhere" / "digits.safetensors", small_header(BACKBONE), BACKBONE)
+    (tmp_path / "digits.safetensors").symlink_to(tmp_path / "elsewhere" / "digits.safetensors")
+    catalog = catalog_of(tmp_path, metrics)
+    entries = {entry.name: catalog.load(entry.name) for entry in catalog.entries()}
+    for name in ("folder", "pipe"):
+        assert entries[name].reason == f"{name}.safetensors: cannot be read: it is not a regular file"
+    assert entries["digits"].state == "loaded"
+
+
+def test_a_file_that_is_not_even_read_failed_to_load(catalog: Catalog, metrics: Metrics, tmp_path: Path) -> None:
+    (tmp_path / "large.safetensors").write_bytes(bytes(10**6 + 1))
+    (entry,) = catalog.scan()
+    assert (entry.state, entry.reason) == (
+        "failed",
+        "large.safetensors: 1000001 bytes; the limit for a task file is 1000000",
+    )
+    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 1
+    assert catalog.scan() == []
+
+
+def test_a_name_that_no_answer_can_tell_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    unspeakable = os.fsencode(tmp_path) + b"/\xff.safetensors"
+    Path(os.fsdecode(unspeakable)).write_bytes(b"")
+    catalog = catalog_of(tmp_path, Metrics([], []))
+    assert (catalog.entries(), catalog.scan()) == ([], [])
+    assert [record.getMessage() for record in caplog.records] == [
+        r"skipped the task file '\udcff.safetensors': its name is not UTF-8"
+    ]
+
+
+def touch_permissions(path: Path) -> None:
+    """Changes who may read a file, to what it was."""
+    status = path.stat()
+    while path.stat().st_ctime_ns == status.st_ctime_ns:  # that clock is coarse
+        path.chmod(status.st_mode)
+
+
+def test_what_failed_is_tried_again_once_it_may_be_read(catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "broken.safetensors").write_bytes(b"no task")
+    assert [catalog.load(entry.name).state for entry in catalog.entries()] == ["loaded"]
+    assert [entry.name for entry in catalog.scan()] == ["broken"]
+    assert catalog.scan() == []
+    for name in ("broken", "digits"):
+        touch_permissions(tmp_path / f"{name}.safetensors")
+    assert [entry.name for entry in catalog.scan()] == ["broken"]  # who may read what serves matters to nobody
+    assert catalog.loaded("digits").generation == 1
+
+
 def test_the_folder_must_exist(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="does not exist"):
         catalog_of(tmp_path / "nowhere", Metrics([], []))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
 import time
 from collections.abc import Sequence
@@ -155,6 +156,18 @@ def test_the_baseline_is_the_measured_time_scaled_by_the_calibrated_ratio(
     assert saving.baseline_seconds == pytest.approx(saving.forward_seconds * calibration.ratios[1])
 
 
+def test_what_ran_before_it_was_timed_has_its_baseline_afterwards(
+    engine: Engine, small_files: Files, metrics: Metrics, images: list[torch.Tensor]
+) -> None:
+    task = load(engine, small_files, "digits")
+    run(engine, task, images[:4])
+    engine.calibrate(task, 1, repeats=1)  # which says nothing yet of four
+    assert saving_of(metrics, "digits").baseline_seconds == 0
+    engine.calibrate(task, 4, repeats=1)
+    saving = saving_of(metrics, "digits")
+    assert saving.baseline_seconds == pytest.approx(saving.forward_seconds * engine.calibration(task).ratios[1])
+
+
 def test_timings_are_of_the_own_thread(engine: Engine, small_files: Files) -> None:
     task, stop = load(engine, small_files, "digits"), threading.Event()
 
@@ -200,6 +213,19 @@ def test_tasks_of_one_structure_share_their_timings(engine: Engine, small_files:
     second = engine.load(Task.load(tmp_path / "other.safetensors"), 1)
     assert engine.calibration(second) is engine.calibration(first)
     assert engine.calibration(first).points
+
+
+def test_timings_outlast_the_last_task_of_a_family(engine: Engine, small_files: Files) -> None:
+    engine.calibrate(load(engine, small_files, "digits"), 1, repeats=1)
+    gc.collect()
+    assert engine.calibration(load(engine, small_files, "digits")).points
+
+
+def test_a_task_whose_numbers_overflow_is_not_put_into_service(engine: Engine, small_files: Files) -> None:
+    task = Task.load(small_files.tasks / "digits.safetensors")
+    tensors = {**task.tensors, "head.weight": torch.full_like(task.tensors["head.weight"], 3e38)}
+    with pytest.raises(TaskError, match=r"digits\.safetensors: .* not finite"):
+        engine.load(dataclasses.replace(task, tensors=tensors), 1)
 
 
 def test_a_task_that_cannot_run_is_not_put_into_service(engine: Engine, tmp_path: Path) -> None:

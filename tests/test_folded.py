@@ -173,7 +173,7 @@ def test_what_is_pinned_stays_and_what_cannot_fit_is_refused(instance: Instance)
     assert not cache.pin("a")
     cache.add("a", sized(instance, 60), pinned=True)
     cache.add("b", sized(instance, 40))
-    with pytest.raises(ConflictError, match="has 41 bytes; of the 100 of folded_bytes 60 are pinned"):
+    with pytest.raises(ConflictError, match=r"has 41 bytes; of the 100 of folded_bytes 60 are taken by .* pinned$"):
         cache.add("c", sized(instance, 41))
     assert kept(cache) == "ab"
     cache.add("c", sized(instance, 20))

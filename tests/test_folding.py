@@ -50,6 +50,12 @@ class Part:
             self.folding.count(works)
         self.wait()
 
+    def count(self, task: LoadedTask, images: int) -> None:
+        """Tells of that many images in batches, none of which is run."""
+        for _ in range(images // 16):
+            self.folding.count([Work(task, PIXELS)] * 16)
+        self.wait()
+
     def wait(self) -> None:
         """Until all that was begun in the pool has ended."""
         self.pool.submit(int).result()
@@ -126,9 +132,7 @@ def test_one_that_is_not_faster_is_dropped_and_not_tried_again(
         hot, other = part.serve(write_foldable(tmp_path, "hot")), part.serve(write_foldable(tmp_path, "other"))
         part.ask(hot, 15)
         for task in (other, hot):  # until it is cold, and hot again
-            for _ in range(300):
-                part.folding.count([Work(task, PIXELS)] * 16)
-        part.wait()
+            part.count(task, 4800)
         assert (part.folded(hot), part.folded(other)) == (False, False)
         assert [record.args[0] for record in caplog.records] == ["hot", "other"]  # type: ignore[index]
         assert "unfolded as before" in caplog.text
@@ -164,12 +168,21 @@ def test_a_hot_task_makes_room_for_itself_but_not_at_the_cost_of_a_pinned_one(
         part.folding.pin(first)
         part.ask(second, 15)
         assert (part.folded(second), part.value("evictions_total")) == (True, 0)
-        part.ask(third, 15)
+        part.ask(third, 15)  # as hot as the second by now
+        assert [part.folded(task) for task in (first, second, third)] == [True, True, False]
+        part.count(third, 1200)  # far hotter, and told so again
         assert [part.folded(task) for task in (first, second, third)] == [True, False, True]
         assert (part.value("evictions_total"), part.value("folded_bytes")) == (1, 2 * size)
         part.folding.pin(third)
-        with pytest.raises(ConflictError, match=f"of the {2 * size} of folded_bytes {2 * size} are pinned"):
+        with pytest.raises(
+            ConflictError, match=f"of the {2 * size} of folded_bytes {2 * size} are taken by tasks that"
+        ):
             part.folding.pin(second)
+        part.count(second, 3000)  # hot, but there is no room
+        assert not part.folded(second)
+        part.folding.unpin(first)
+        part.count(second, 1200)  # there is now
+        assert [part.folded(task) for task in (first, second, third)] == [False, True, True]
 
 
 @pytest.mark.parametrize(("gain", "stays"), [(ALWAYS, True), (NEVER, False)])

@@ -45,6 +45,7 @@ def logits(service: Serving, name: str, **query: object) -> list[list[float]]:
 
 def test_a_task_is_pinned_over_http(service: Serving) -> None:
     before = [logits(service, "one", tokens=tokens) for tokens in ("reduced", "full")]
+    assert pin(service, "one", **{"if-match": '"another"'}).status_code == 409
     assert service.client.get("/v1/tasks/one").json()["path"] == "mixed"
     answer = pin(service, "one")
     assert (answer.status_code, answer.json()["path"], answer.json()["pinned"]) == (200, "folded", True), answer.text
@@ -55,7 +56,8 @@ def test_a_task_is_pinned_over_http(service: Serving) -> None:
         for one, other in zip(logits(service, "one", tokens=tokens), expected, strict=True):
             assert one == pytest.approx(other, abs=1e-4)
     assert service.metric("batches_total", path="folded") == folded + 2 * len(IMAGES)
-    unpinned = pin(service, "one", "DELETE")
+    assert pin(service, "one", "DELETE", **{"if-match": '"another"'}).status_code == 409
+    unpinned = pin(service, "one", "DELETE", **{"if-match": f'"{answer.json()["digest"]}"'})
     assert (unpinned.status_code, unpinned.json()["pinned"]) == (200, False)
     assert service.metric("resident_bytes", kind="backbone") > service.metric("resident_bytes", kind="tasks") > 0
 

@@ -1,4 +1,4 @@
-"""A task is hot by its share of the latest images, and becomes so once, however its share wavers."""
+"""A task is hot by its share of the latest images, and that is told now and then, however its share wavers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ def test_a_task_alone_is_hot_once_enough_images_were_seen() -> None:
 
 def test_a_task_below_the_share_never_is() -> None:
     heat: Heat[Name] = Heat(0.2)
-    became = [task for _ in range(1000) for task in heat.add({A: 1, B: 9})]
-    assert became == [B]
+    became = {task for _ in range(1000) for task in heat.add({A: 1, B: 9})}
+    assert became == {B}
+    assert (round(heat.share(A), 3), round(heat.share(B), 3)) == (0.1, 0.9)
 
 
-def test_it_is_told_once_until_the_task_has_been_cold() -> None:
+def test_it_is_told_once_in_a_thousand_images_until_the_task_has_been_cold() -> None:
     heat: Heat[Name] = Heat(0.2)
-    assert [task for _ in range(100) for task in heat.add({A: 16})] == [A]
-    for _ in range(20):  # down to a share of about 0.15 and up again
+    assert [count for count in range(200) if heat.add({A: 16})] == [13, 76, 139]
+    for _ in range(20):  # down to a share of about 0.2
         heat.add({B: 80})
-    assert heat.add({A: 200}) == []
+    assert heat.add({A: 1}) == [A]
+    heat.add({B: 400})
+    assert heat.share(A) < 0.2
+    assert heat.add({A: 200}) == []  # above it again
     for _ in range(40):
         heat.add({B: 80})
     assert heat.add({A: 300}) == [A]

@@ -36,6 +36,22 @@ def test_metrics_show_requests_tokens_and_what_was_saved(small_files: Files) -> 
         assert saved["speedup"] == pytest.approx(ratios[0])
 
 
+def test_a_request_that_names_many_tasks_counts_once(small_files: Files) -> None:
+    invented = ",".join(f"t{i}" for i in range(1000))
+    with serving(small_settings(small_files)) as fresh:
+        for tasks, status in (("digits,plain", 200), (f"digits,{invented}", 404), ("digits,digits", 422)):
+            answer = fresh.client.post(
+                "/v1/classify", params={"tasks": tasks}, content=IMAGES[0], headers={"content-type": "image/png"}
+            )
+            assert answer.status_code == status
+            assert fresh.metric("requests_total", task="digits", code=str(status)) == 1
+        assert fresh.metric("requests_total", task="plain", code="200") == 1
+        assert fresh.metric("requests_total", task="_other", code="404") == 1
+        assert fresh.metric("request_duration_seconds_count") == 3
+        fresh.client.get("/v1/tasks")
+        assert fresh.metric("request_duration_seconds_count") == 3
+
+
 def test_tasks_are_listed_with_what_is_known_of_them(service: Serving) -> None:
     tasks = service.client.get("/v1/tasks").json()["tasks"]
     assert [task["name"] for task in tasks] == ["digits", "plain"]

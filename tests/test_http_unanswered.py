@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import socket
+from typing import Any
 
+import httpx
 import pictures
 import pytest
 import torch
 from asgi import multipart
+from busy import busy
 from classify_requests import CLASSIFY, FORM, IMAGES
 from full_queue import full
+from inference_requests import ENCODED, INFER
 from PIL import Image
 from serving import Files, Serving, serving, small_settings
 
@@ -63,6 +68,37 @@ def test_the_deadline_is_answered_with_504(small_files: Files) -> None:
         }
         assert hurried.metric("batch_size_count") == 0
         assert hurried.metric("queue_size") == 0
+
+
+BASE64 = base64.b64encode(IMAGES[0]).decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CLASSIFY, {"content": IMAGES[0], "headers": {"content-type": "image/png"}}),
+        (CLASSIFY, {"json": {"images": [BASE64]}}),
+        (INFER, {"json": {"inputs": [ENCODED]}}),
+    ],
+    ids=["an image", "JSON", "v2"],
+)
+def test_the_deadline_is_kept_while_the_decode_threads_are_busy(
+    small_files: Files, path: str, body: dict[str, Any]
+) -> None:
+    with serving(small_settings(small_files, decode_threads=1, deadline=0.3)) as hurried:
+        with busy(hurried):
+            answer = httpx.post(f"{hurried.client.base_url}{path}", timeout=20, **body)
+        assert (answer.status_code, answer.json()["error"]) == (504, "no answer was ready within 0.3 seconds")
+        assert hurried.metric("queue_size") == 0
+
+
+def test_a_client_of_v2_that_leaves_before_its_request_is_parsed_is_noticed(small_files: Files) -> None:
+    with serving(small_settings(small_files, decode_threads=1)) as fresh:
+        with busy(fresh):
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{fresh.client.base_url}{INFER}", json={"inputs": [ENCODED]}, timeout=0.3)
+            fresh.until(lambda: fresh.metric("requests_total", task="digits", code="499") == 1)
+        assert fresh.metric("queue_size") == 0
 
 
 @pytest.mark.parametrize(("milliseconds", "status"), [("60000", 200), ("0", 422), ("soon", 422)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ from service.deadline import Deadline
 from service.errors import (
     BadRequestError,
     ClientGoneError,
+    DeadlineExceededError,
     InvalidRequestError,
     ServiceError,
     SlowRequestError,
@@ -120,6 +122,16 @@ async def test_a_client_that_stops_sending_is_not_waited_for(reader: BodyReader)
     begun = incoming([{"type": "http.request", "body": b"x", "more_body": True}], "image/png")
     with pytest.raises(SlowRequestError):
         await reader.read(begun, Deadline.after(0.01))
+
+
+async def test_a_body_that_arrived_is_not_said_to_be_missing_when_its_parsing_has_to_wait(reader: BodyReader) -> None:
+    free = threading.Event()
+    reader.pool.submit(free.wait)
+    try:
+        with pytest.raises(DeadlineExceededError, match=r"no answer was ready within 0\.1 seconds"):
+            await reader.read(request([encoded(b"x")], "application/json"), Deadline.after(0.1))
+    finally:
+        free.set()
 
 
 async def test_a_client_that_leaves_while_sending_is_gone(reader: BodyReader) -> None:

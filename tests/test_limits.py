@@ -85,6 +85,25 @@ def test_the_next_request_on_a_connection_has_its_own_time(impatient: Serving) -
         assert time.monotonic() - started < 10  # an idle connection is kept for longer
 
 
+def test_half_a_request_that_came_with_the_one_before_is_not_waited_for(impatient: Serving) -> None:
+    with socket.create_connection(impatient.address, timeout=30) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /livez HTTP/1.1\r\nho")
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, answer.read()) == (200, b'{"status":"alive"}')
+        assert connection.recv(1000) == b""
+
+
+def test_a_request_that_came_with_the_one_before_may_be_completed(impatient: Serving) -> None:
+    with socket.create_connection(impatient.address, timeout=30) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /livez HTTP/1.1\r\nho")
+        for rest in (b"st: x\r\n\r\n", b""):
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            assert answer.read()
+            connection.sendall(rest)
+
+
 def test_a_body_that_does_not_come_is_answered(impatient: Serving) -> None:
     head = f"POST {CLASSIFY} HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\ncontent-length: 99\r\n\r\n"
     with socket.create_connection(impatient.address, timeout=30) as connection:

@@ -151,9 +151,11 @@ def test_a_request_is_one_object(service: Serving) -> None:
 def test_names_that_are_no_tasks_are_not_written(service: Serving) -> None:
     with logging_to(JsonFormatter()) as log:
         service.client.post("/v1/tasks/sesame/classify", headers={HEADER: "other"})
+        service.client.post("/v1/classify?tasks=sesame,digits,sesame2", headers={HEADER: "many"})
         service.client.request("SESAME", "/sesame?sesame", headers={HEADER: "nowhere"})
         service.until(lambda: bool(log.of("nowhere")))
-    (other,), (nowhere,) = log.of("other"), log.of("nowhere")
+    (other,), (many,), (nowhere,) = (log.of(one) for one in ("other", "many", "nowhere"))
+    assert many["tasks"] == ["_other", "digits"]
     assert (other["tasks"], other["status"], other["error_type"]) == (["_other"], 404, "unknown_task")
     assert (nowhere["route"], nowhere["method"], nowhere["message"]) == (None, "_OTHER", "_OTHER - 404")
     assert "sesame" not in "".join(log.lines).lower()

@@ -28,11 +28,19 @@ def test_every_series_starts_at_zero() -> None:
 def test_unknown_names_share_one_label() -> None:
     made = metrics()
     for name in ("digits", "a", "b"):
-        made.count_request(name, 200, 0.1)
+        made.count_request([name], 200, 0.1)
     assert value(made, "requests_total", task="digits", code="200") == 1
     assert value(made, "requests_total", task=OTHER, code="200") == 2
     assert value(made, "requests_total", task="a", code="200") is None
     assert value(made, "request_duration_seconds_count") == 3
+
+
+def test_a_request_counts_once_whatever_it_names() -> None:
+    made = metrics()
+    made.count_request(["digits", "a", "digits", "b"], 429, 0.1)
+    assert value(made, "requests_total", task="digits", code="429") == 1
+    assert value(made, "requests_total", task=OTHER, code="429") == 1
+    assert value(made, "request_duration_seconds_count") == 1
 
 
 def test_task_labels_are_capped() -> None:
@@ -66,5 +74,5 @@ def test_shadows_tell_time_and_agreement_by_task() -> None:
 
 def test_two_services_in_one_process_do_not_share_counters() -> None:
     first, second = metrics(), metrics()
-    first.count_request("digits", 200, 0.1)
+    first.count_request(["digits"], 200, 0.1)
     assert value(second, "requests_total", task="digits", code="200") == 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+from concurrent.futures import ThreadPoolExecutor
 
 import pictures
+from busy import busy
 from serving import Files, serving, small_settings
 
 
@@ -21,4 +23,29 @@ def test_readiness_ends_first_and_requests_are_finished(small_files: Files) -> N
         assert service.classify(image).status_code == 200
         connection.send(image[10:])
         assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_a_request_that_takes_too_long_to_finish_is_told_so(small_files: Files) -> None:
+    with serving(small_settings(small_files, drain_seconds=1, decode_threads=1)) as service:
+        with ThreadPoolExecutor(1) as client, busy(service):
+            asking = client.submit(service.classify, pictures.png())
+            service.until(lambda: service.metric("queue_size") == 1)
+            service.server.should_exit = True  # what SIGTERM sets
+            answer = asking.result()
+        assert (answer.status_code, answer.json()["error_type"]) == (503, "not_ready")
+        assert answer.headers["connection"] == "close"
+
+
+def test_who_has_not_sent_all_of_it_by_then_is_told_so_too(small_files: Files) -> None:
+    with serving(small_settings(small_files, drain_seconds=1)) as service:
+        connection = http.client.HTTPConnection(*service.address, timeout=20)
+        connection.putrequest("POST", "/v1/tasks/digits/classify")
+        connection.putheader("content-type", "image/png")
+        connection.putheader("content-length", "1000")
+        connection.endheaders(b"x")
+        service.until(lambda: service.metric("queue_size") == 1)
+        service.server.should_exit = True
+        answer = connection.getresponse()
+        assert (answer.status, b"not_ready" in answer.read()) == (503, True)
         connection.close()

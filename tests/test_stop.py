@@ -16,7 +16,11 @@ from pathlib import Path
 
 import httpx
 import pictures
-from serving import Files
+import pytest
+from serving import Files, small_settings
+
+from service.app import create_app
+from service.errors import NotReadyError
 
 IMAGE = pictures.png()
 PATH = "/v1/tasks/digits/classify"
@@ -85,3 +89,15 @@ def test_every_request_that_was_taken_is_answered(small_files: Files, tmp_path: 
     assert all(set(seen) <= {"200", "closing"} for seen in results)
     assert sum(seen["closing"] for seen in results) >= 8  # after the signal each connection was told to close
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.anyio
+async def test_a_service_that_stops_while_it_starts_is_never_ready(small_files: Files) -> None:
+    app = create_app(small_settings(small_files))
+    async with app.router.lifespan_context(app):
+        runtime = app.state.runtime
+        runtime.status = "draining"  # as a signal makes it
+        await runtime.warm_up()
+        assert (runtime.status, runtime.warm.is_set()) == ("draining", False)
+        with pytest.raises(NotReadyError, match="draining"):
+            runtime.require_ready()

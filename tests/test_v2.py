@@ -125,7 +125,8 @@ def test_whose_time_is_up_enters_no_batch(service: Serving) -> None:
         answer = infer(service, one, parameters={"timeout": 1})
         assert (answer.status_code, answer.json()["error"]) == (504, "no answer was ready within 1e-06 seconds")
     assert service.metric("batch_size_count") == batches
-    assert infer(service, GOOD, parameters={"timeout": 0}).status_code == 200
+    for microseconds in (0, 2**63 - 1):
+        assert infer(service, GOOD, parameters={"timeout": microseconds}).status_code == 200
 
 
 def test_requests_are_counted_by_task(small_files: Files) -> None:
@@ -137,6 +138,24 @@ def test_requests_are_counted_by_task(small_files: Files) -> None:
         for task, code, count in (("digits", "200", 2), ("digits", "422", 1), ("_other", "404", 1)):
             assert fresh.metric("requests_total", task=task, code=code) == count
         assert fresh.metric("images_total", task="digits", tokens="reduced") == 2
+
+
+def test_no_model_is_ready_before_the_service_is(small_files: Files) -> None:
+    with serving(small_settings(small_files)) as fresh:
+        fresh.on_loop(fresh.runtime.warm.clear)
+        fresh.runtime.status = "starting"
+        assert infer(fresh, GOOD).status_code == 503
+        for path in ("/v2/models/digits/ready", "/v2/models/digits/versions/1/ready"):
+            answer = fresh.client.get(path)
+            assert (answer.status_code, answer.json()["error"]) == (503, "the service is starting")
+        assert fresh.client.get("/v2/models/nothing/ready").status_code == 404
+        (digits, _) = fresh.client.post("/v2/repository/index").json()
+        assert digits == {"name": "digits", "state": "UNAVAILABLE", "reason": "the service is starting"}
+        assert fresh.client.post("/v2/repository/index", json={"ready": True}).json() == []
+        fresh.on_loop(fresh.runtime.warm.set)
+        fresh.runtime.status = "ready"
+        (digits, _) = fresh.client.post("/v2/repository/index", json={"ready": True}).json()
+        assert digits == {"name": "digits", "version": "1", "state": "READY", "reason": ""}
 
 
 def test_health_says_what_the_probes_say(service: Serving) -> None:

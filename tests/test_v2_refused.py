@@ -81,6 +81,8 @@ BAD = [
     ({"inputs": [{**PIXELS, "parameters": {"binary_data_size": 0}}]}, 400, "has 0 bytes; its shape asks for 768"),
     ({"inputs": [{**PIXELS, "parameters": {"binary_data_size": -1}}]}, 422, "greater than or equal to 0"),
     ({"inputs": [{**GOOD, "parameters": {"shared_memory_region": "x"}}]}, 422, "Extra inputs are not permitted"),
+    ({"inputs": [GOOD], "parameters": {"timeout": 2**63}}, 422, "parameters.timeout: Input should be less than or"),
+    ({"inputs": [GOOD], "parameters": {"timeout": 10**400}}, 422, "parameters.timeout: Input should be less than or"),
     ({"inputs": [GOOD], "outputs": [{"name": "thoughts"}]}, 422, "there is no output 'thoughts'; known are prob"),
     ({"inputs": [GOOD], "outputs": [{"name": "logits"}] * 2}, 422, "the output logits is requested twice"),
     ({"inputs": [GOOD], "outputs": [{"name": "n" * 101}]}, 422, "at most 100 characters"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic import BaseModel, Field
@@ -12,10 +13,13 @@ from service.catalog import Entry
 from service.deadline import Deadline
 from service.errors import ConflictError
 from service.inputs import BYTES
+from service.loaded import LoadedTask
 from service.routes.common import AuthorizationDep, RuntimeDep, errors
 from service.routes.tasks import describe
 from service.runtime import Runtime
 from service.schemas import TaskInfo
+
+Result = TypeVar("Result")
 
 _FILE: dict[str, Any] = {
     "requestBody": {
@@ -79,39 +83,59 @@ async def put_task(
 @router.delete("/v1/tasks/{task}", status_code=204, responses=errors(401, 403, 404, 409, 422, 503, 507))
 async def delete_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> None:
     """Takes a task out of service and deletes its file. Requests in flight are still answered."""
-
-    def delete() -> None:
-        runtime.catalog.entry(task)
-        _check(conditions, runtime, task)
-        runtime.catalog.delete(task)
-
-    await runtime.administer(delete)
+    await change(runtime, task, conditions, runtime.catalog.delete)
 
 
-@router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=errors(401, 403, 404, 422, 503))
-async def load_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+@router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503))
+async def load_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Puts the task's file into service, again if it is; `state` and `reason` say what became of it."""
-    return describe(await runtime.administer(lambda: runtime.catalog.load(task)), runtime.folding)
+    return describe(await change(runtime, task, conditions, runtime.catalog.load), runtime.folding)
 
 
-@router.post("/v1/tasks/{task}/unload", response_model_exclude_none=True, responses=errors(401, 403, 404, 422, 503))
-async def unload_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+@router.post(
+    "/v1/tasks/{task}/unload", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503)
+)
+async def unload_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
-    return describe(await runtime.administer(lambda: runtime.catalog.unload(task)), runtime.folding)
+    return describe(await change(runtime, task, conditions, runtime.catalog.unload), runtime.folding)
 
 
 @router.post("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503))
-async def pin_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+async def pin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
-    await runtime.fold(lambda: runtime.folding.pin(runtime.catalog.loaded(task)))
+    await _fold(runtime, task, conditions, runtime.folding.pin)
     return describe(runtime.catalog.entry(task), runtime.folding)
 
 
-@router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=errors(401, 403, 404, 422, 503))
-async def unpin_task(task: str, runtime: RuntimeDep) -> TaskInfo:
+@router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503))
+async def unpin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
-    await runtime.fold(lambda: runtime.folding.unpin(runtime.catalog.loaded(task)))
+    await _fold(runtime, task, conditions, runtime.folding.unpin)
     return describe(runtime.catalog.entry(task), runtime.folding)
+
+
+async def change(runtime: Runtime, name: str, conditions: Conditions, apply: Callable[[str], Result]) -> Result:
+    """Applies to a task what changes the catalog, if it is the one that the conditions ask for.
+
+    Raises:
+        UnknownTaskError, ConflictError
+    """
+
+    def checked() -> Result:
+        runtime.catalog.entry(name)
+        _check(conditions, runtime, name)
+        return apply(name)
+
+    return await runtime.administer(checked)
+
+
+async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]) -> None:
+    def checked() -> None:
+        task = runtime.catalog.loaded(name)  # should another take its place before it is folded, that is refused
+        _check(conditions, runtime, name)
+        apply(task)
+
+    await runtime.fold(checked)
 
 
 def _check(conditions: Conditions, runtime: Runtime, name: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from service.deadline import Deadline
@@ -84,12 +84,16 @@ async def classify(
     )
 
 
-@router.post("/v1/classify", response_model=Classifications, **_ANSWERS)
+async def _name_tasks(request: Request) -> None:
+    """A query that is refused names its tasks too."""
+    name_tasks(request, split_names(request.query_params.getlist("tasks")))
+
+
+@router.post("/v1/classify", response_model=Classifications, dependencies=[Depends(_name_tasks)], **_ANSWERS)
 async def classify_by_many(
     request: Request, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[ManyOptions, Query()]
 ) -> Response:
     """Labels images with the labels of several tasks. Each image is decoded once."""
-    name_tasks(request, options.tasks)
     answers = await _classify(request, runtime, deadline, options.tasks, options)
     return Response(_json(Classifications(results=answers)), media_type=JSON)
 

@@ -113,14 +113,16 @@ async def get_version(task: VersionDep) -> ModelMetadata:
 
 
 @router.get(_MODEL + "/ready", **_GET)
-async def model_ready(task: ModelDep) -> ModelReady:
+async def model_ready(task: ModelDep, runtime: RuntimeDep) -> ModelReady:
     """Whether a model answers: any status but 200 says that it does not."""
+    runtime.require_ready()
     return ModelReady(name=task.header.name, ready=True)
 
 
 @router.get(_VERSION + "/ready", **_GET)
-async def version_ready(task: VersionDep) -> ModelReady:
+async def version_ready(task: VersionDep, runtime: RuntimeDep) -> ModelReady:
     """Whether a model answers, at this version."""
+    runtime.require_ready()
     return ModelReady(name=task.header.name, ready=True)
 
 
@@ -170,10 +172,7 @@ async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline:
     runtime.require_ready()
     with runtime.inferences.admitted([task]) as ticket:
         body = await runtime.reader.read_whole(request, deadline)
-        question = await loop.run_in_executor(runtime.reader.pool, _read, body, request, task, runtime)
-        if question.timeout is not None and arrived + question.timeout < deadline.at:
-            deadline = Deadline(arrived + question.timeout, question.timeout)
-        inference = await unless_gone(request, _run(ticket, task, question, runtime, deadline))
+        question, inference = await unless_gone(request, _ask(request, body, ticket, task, runtime, deadline=deadline))
     note(request, task, inference)
     answered = answer(task, question, inference.outputs)
     tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
@@ -187,6 +186,18 @@ def _read(body: bytes, request: Request, task: LoadedTask, runtime: Runtime) -> 
     inflated = inflate(body, request.headers.get("content-encoding"), runtime.settings.max_body)
     limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
     return read_request(inflated, request.headers.get(HEADER_LENGTH), limits)
+
+
+async def _ask(
+    request: Request, body: bytes, ticket: Ticket, task: LoadedTask, runtime: Runtime, *, deadline: Deadline
+) -> tuple[Question, Inference]:
+    async with deadline.limit():  # parsing waits for a thread, as decoding does
+        question = await asyncio.get_running_loop().run_in_executor(
+            runtime.reader.pool, _read, body, request, task, runtime
+        )
+    if question.timeout is not None and question.timeout < deadline.seconds:
+        deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout)
+    return question, await _run(ticket, task, question, runtime, deadline)
 
 
 async def _run(ticket: Ticket, task: LoadedTask, question: Question, runtime: Runtime, deadline: Deadline) -> Inference:

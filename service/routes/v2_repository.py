@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
-from service.catalog import Entry
 from service.deadline import Deadline
-from service.errors import InvalidTaskError
+from service.errors import InvalidTaskError, NotReadyError
 from service.inputs import JSON, Model, parse
-from service.routes.admin import authorized
+from service.routes.admin import ConditionsHeader, authorized, change
 from service.routes.common import RuntimeDep, errors
 from service.runtime import Runtime
 from service.v2.describe import index_entry
@@ -27,7 +25,7 @@ def _body(schema: type[Model]) -> dict[str, Any]:
 _CHANGE: dict[str, Any] = {
     "dependencies": [Depends(authorized)],
     "response_model_exclude_none": True,
-    "responses": errors(401, 403, 404, 408, 413, 422, 503),
+    "responses": errors(401, 403, 404, 408, 409, 413, 422, 503),
     "openapi_extra": _body(ChangeRequest),
 }
 
@@ -41,28 +39,35 @@ _CHANGE: dict[str, Any] = {
 async def index(request: Request, runtime: RuntimeDep) -> list[IndexEntry]:
     """All tasks in the folder, by name, or those that answer."""
     asked = await _read(request, runtime, IndexRequest)
-    entries = [index_entry(entry) for entry in runtime.catalog.entries()]
+    refusal = _refusal(runtime)
+    entries = [index_entry(entry, refusal) for entry in runtime.catalog.entries()]
     return [entry for entry in entries if entry.state == "READY" or not asked.ready]
 
 
 @router.post("/v2/repository/models/{model}/load", **_CHANGE)
-async def load(request: Request, model: str, runtime: RuntimeDep) -> IndexEntry:
+async def load(request: Request, model: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> IndexEntry:
     """Puts a task's file into service, again if it is. If it fails, what served before goes on serving."""
-    entry = await _change(request, runtime, lambda: runtime.catalog.load(model))
+    await _read(request, runtime, ChangeRequest)
+    entry = await change(runtime, model, conditions, runtime.catalog.load)
     if entry.state == "failed":
         raise InvalidTaskError(entry.reason or "the task cannot be loaded")
     return index_entry(entry)
 
 
 @router.post("/v2/repository/models/{model}/unload", **_CHANGE)
-async def unload(request: Request, model: str, runtime: RuntimeDep) -> IndexEntry:
+async def unload(request: Request, model: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> IndexEntry:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
-    return index_entry(await _change(request, runtime, lambda: runtime.catalog.unload(model)))
-
-
-async def _change(request: Request, runtime: Runtime, change: Callable[[], Entry]) -> Entry:
     await _read(request, runtime, ChangeRequest)
-    return await runtime.administer(change)
+    return index_entry(await change(runtime, model, conditions, runtime.catalog.unload))
+
+
+def _refusal(runtime: Runtime) -> str | None:
+    """Why the service answers nobody, if it does not."""
+    try:
+        runtime.require_ready()
+    except NotReadyError as error:
+        return error.message
+    return None
 
 
 async def _read(request: Request, runtime: Runtime, schema: type[Model]) -> Model:

@@ -82,13 +82,16 @@ def config(task: LoadedTask, settings: Settings) -> ModelConfig:
     )
 
 
-def index_entry(entry: Entry) -> IndexEntry:
-    """A task in the folder; a task whose new file failed is ready, on the old one."""
-    if entry.task is not None:
+def index_entry(entry: Entry, refusal: str | None = None) -> IndexEntry:
+    """A task in the folder; a task whose new file failed is ready, on the old one.
+
+    refusal: why the service answers nobody, if it does not; no task is ready then.
+    """
+    if entry.task is not None and refusal is None:
         return IndexEntry(name=entry.name, version=str(entry.task.generation), state="READY", reason=entry.reason or "")
     if entry.state == "loading":
         return IndexEntry(name=entry.name, state="LOADING", reason="")
-    return IndexEntry(name=entry.name, state="UNAVAILABLE", reason=entry.reason or "unloaded")
+    return IndexEntry(name=entry.name, state="UNAVAILABLE", reason=entry.reason or refusal or "unloaded")
 
 
 def statistics(task: LoadedTask, counted: Statistics) -> ModelStatistics:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 _NAME_LENGTH = 100
+_MAX_INT64 = 2**63 - 1
 
 
 class Asked(BaseModel):
@@ -52,7 +53,7 @@ class RequestParameters(Asked):
     binary_data_output: bool = Field(default=False, description="binary_data of all outputs that do not say")
     content_type: Literal["base64"] | None = Field(default=None, description="content_type of the input")
     tokens: Literal["reduced", "full"] = Field(default="reduced", description="with the task's token reduction or not")
-    timeout: int = Field(default=0, ge=0, description="microseconds that the client waits, if not 0")
+    timeout: int = Field(default=0, ge=0, le=_MAX_INT64, description="microseconds that the client waits, if not 0")
 
 
 class InferRequest(Asked):

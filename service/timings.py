@@ -1,0 +1,56 @@
+"""What is known of how long a family's forwards take, and the seconds in service whose baseline waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+from service.calibration import Calibration, Point
+
+
+class Timings:
+    """Of a family's tasks, those that are folded apart. Any thread may call the methods."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: set[tuple[bool, int]] = set()
+        self._calibrations = {False: Calibration(), True: Calibration()}
+        self._waiting: defaultdict[tuple[bool, str, int], float] = defaultdict(float)
+
+    def start(self, folded: bool, batch_size: int) -> bool:
+        """Whether the caller is the first to time batches of that size."""
+        with self._lock:
+            new = (folded, batch_size) not in self._started
+            self._started.add((folded, batch_size))
+            return new
+
+    def calibration(self, folded: bool) -> Calibration:
+        """The timings that a baseline rests on; as long as there are none of folded tasks, those of others."""
+        own = self._calibrations[folded]
+        return own if own.points else self._calibrations[False]
+
+    def baseline(self, folded: bool, task: str, batch_size: int, seconds: float) -> float | None:
+        """Seconds that a reduced batch, or a task's part of it, would have taken without reduction.
+
+        None if that is not known yet: `join` tells it once it is.
+        """
+        with self._lock:
+            ratio = self._ratio(folded, batch_size)
+            if ratio is None:
+                self._waiting[folded, task, batch_size] += seconds
+                return None
+        return ratio * seconds
+
+    def join(self, folded: bool, point: Point) -> list[tuple[str, float]]:
+        """Adds the timings of a batch size larger than those before; returns tasks' baselines that waited for them."""
+        with self._lock:
+            self._calibrations[folded] = self._calibrations[folded].joined_by(point)
+            known = [(key, ratio) for key in self._waiting if (ratio := self._ratio(key[0], key[2])) is not None]
+            return [(key[1], ratio * self._waiting.pop(key)) for key, ratio in known]
+
+    def _ratio(self, folded: bool, batch_size: int) -> float | None:
+        """None for a batch larger than all timed so far: its timings are still to come."""
+        for calibration in (self._calibrations[folded], self._calibrations[False]):
+            if calibration.points and batch_size <= calibration.points[-1].batch_size:
+                return calibration.ratio_at(batch_size)
+        return None
