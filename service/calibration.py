@@ -45,8 +45,8 @@ class Calibration:
     points: tuple[Point, ...] = ()
 
     def joined_by(self, point: Point) -> Calibration:
-        """With a point of a larger batch."""
-        return Calibration((*self.points, point))
+        """With a point of another size, which two threads may time in any order."""
+        return Calibration(tuple(sorted((*self.points, point), key=lambda each: each.batch_size)))
 
     @cached_property
     def ratios(self) -> tuple[float, ...]:

@@ -42,7 +42,7 @@ class Timings:
         return ratio * seconds
 
     def join(self, folded: bool, point: Point) -> list[tuple[str, float]]:
-        """Adds the timings of a batch size larger than those before; returns tasks' baselines that waited for them."""
+        """Adds the timings of a batch size; returns the tasks' baselines that waited for them."""
         with self._lock:
             self._calibrations[folded] = self._calibrations[folded].joined_by(point)
             known = [(key, ratio) for key in self._waiting if (ratio := self._ratio(key[0], key[2])) is not None]

@@ -38,7 +38,7 @@ def test_of_a_point_the_median_pair_counts() -> None:
 
 def test_points_of_few_pairs_are_read_with_those_beside_them() -> None:
     many, few, fewest = point(1, *[1.0] * 12), point(2, *[1.2] * 7), point(4, 3.0, 1.3)
-    assert Calibration((many,)).joined_by(few).joined_by(fewest).ratios == (1.0, 1.2, 1.2)
+    assert Calibration((many,)).joined_by(fewest).joined_by(few).ratios == (1.0, 1.2, 1.2)
     # The middle one takes five of the twelve and both of the others; the last one the seven, and three of the twelve.
     assert Calibration((few, fewest)).ratios == (1.2, 1.2)
     assert Calibration((fewest,)).ratios == (pytest.approx(2.15),)
