@@ -49,7 +49,7 @@ recipe = { epochs = 1, warmup_epochs = 0 }
 _COMMANDS = {
     "none": [],
     "train": ["train", "--data", "digits", "--name", "x", "--epochs", "1", "--warmup-epochs", "0", "--reducer", "none"],
-    "sweep": ["sweep", "plan.toml"],
+    "sweep": ["sweep", "plan.toml", "--output", "table.csv"],
     "settle": ["settle"],
 }
 
@@ -59,7 +59,7 @@ _COMMANDS = {
 def test_large_tensors_take_the_memory_of_earlier_ones_until_it_is_returned(command: str, tmp_path: Path) -> None:
     save_backbone(tmp_path / "small.safetensors", small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
     (tmp_path / "plan.toml").write_text(_PLAN)
-    files = ["--backbone", "small.safetensors", "--output", "x.safetensors"]
+    files = ["--backbone", "small.safetensors"]
     run = [sys.executable, "-c", _STEPS, *_COMMANDS[command], *(files if command in ("train", "sweep") else [])]
     printed = subprocess.run(run, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     faults, returned = map(int, printed.splitlines()[-2:])
