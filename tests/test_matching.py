@@ -44,6 +44,20 @@ def test_sizes_sum_to_the_number_of_tokens(grid: tuple[int, int], prefix: str) -
             assert (size >= 1).all(), (name, dtype)
 
 
+@pytest.mark.parametrize(("kind", "arguments"), [("bdm", {"block": 0}), ("bsm", {"block": 0}), ("tome", {}), ("ltmp", {})])
+def test_matches_are_those_of_the_keys_in_float32(kind: str, arguments: dict[str, object]) -> None:
+    geometry = backbone_of((14, 14), "class token").geometry
+    block = build_reducer(kind, geometry, Layout.of(geometry), arguments).eval().blocks[0]
+    torch.manual_seed(0)
+    x = torch.randn(32, 197, geometry.embed_dim)
+    key = (torch.randn(32, 3, 1, geometry.head_dim) + 0.3 * torch.randn(32, 3, 197, geometry.head_dim)).bfloat16()
+    with torch.inference_mode():
+        merged, exact = block(Tokens(x, None), key, key), block(Tokens(x, None), key.float(), key.float())
+    assert exact.size.max() > 2
+    assert torch.equal(merged.size, exact.size)
+    assert torch.equal(merged.x, exact.x)
+
+
 def test_training_under_autocast_keeps_every_token() -> None:
     model = reduced("bdm", {"block": 0}).train()
     with torch.autocast("cpu", torch.bfloat16):

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from fpet.linear import LowBitLinear, linear
 from fpet.reducers.base import BipartiteBlock, ReducerAtBlocks
-from fpet.reducers.matching import assign, cosine_scores, merge
+from fpet.reducers.matching import assign, cosine_scores, mean_over_heads, merge
 from fpet.tokens import Geometry, Layout, Tokens
 
 
@@ -43,7 +43,7 @@ class MatchingBlock(BipartiteBlock):
         # Autocast would compute the scores in half precision, in which neighbours tie.
         with torch.autocast(tokens.x.device.type, enabled=False):
             metric = key.detach() if self.stop_gradient else key
-            scores = cosine_scores(self.refine(metric.mean(dim=1).float()), self.a, self.b)
+            scores = cosine_scores(self.refine(mean_over_heads(metric)), self.a, self.b)
             return merge(tokens, assign(scores, differentiable=self.training), self.a, self.b)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fpet.reducers.base import BipartiteBlock, ReducerAtBlocks
-from fpet.reducers.matching import assign, cosine_scores, merge
+from fpet.reducers.matching import assign, cosine_scores, mean_over_heads, merge
 from fpet.tokens import Geometry, Layout, Tokens
 
 
@@ -18,7 +18,7 @@ class SoftMatchingBlock(BipartiteBlock):
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         with torch.autocast(tokens.x.device.type, enabled=False):
-            scores = cosine_scores(key.detach().mean(dim=1), self.a, self.b)
+            scores = cosine_scores(mean_over_heads(key.detach()), self.a, self.b)
             return merge(tokens, assign(scores, differentiable=False), self.a, self.b)
 
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from fpet.errors import UnsupportedError
 from fpet.linear import per_token
 from fpet.reducers.base import BlockReducer, Reducer
-from fpet.reducers.matching import sizes
+from fpet.reducers.matching import mean_over_heads, sizes
 from fpet.tokens import Geometry, Layout, Tokens
 
 # A masked token keeps this share of its size: too little to be felt, enough for log(size) to have a gradient. Added to
@@ -78,7 +78,7 @@ class LTMPBlock(BlockReducer):
     def _best_targets(self, key: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """Similarity [B, N, 1] of each token to the best target it may merge into, -inf where there is none, and the
         target's place [B, N, 1]."""
-        metric = F.normalize(key.mean(dim=1).float(), dim=-1)
+        metric = F.normalize(mean_over_heads(key), dim=-1)
         eligible = self._eligible(present)
         even = (present.cumsum(dim=1) - 1) % 2 == 0  # places are counted among the tokens present
         allowed = (eligible & even) & (eligible & ~even).mT  # [B, N, N], sources by targets

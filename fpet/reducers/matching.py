@@ -13,9 +13,14 @@ from torch.nn import functional as F
 from fpet.tokens import Tokens
 
 
+def mean_over_heads(key: Tensor) -> Tensor:
+    """[B, num_heads, N, head_dim] to [B, N, head_dim] in float32, before a mean in fewer digits could make ties."""
+    return key.float().mean(dim=1)
+
+
 def cosine_scores(metric: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Cosine similarity [B, |A|, |B|] of the metric [B, N, D] between the positions a and b; float32."""
-    metric = F.normalize(metric.float(), dim=-1)
+    """Cosine similarity [B, |A|, |B|] of the metric [B, N, D] between the positions a and b, all float32."""
+    metric = F.normalize(metric, dim=-1)
     return metric[:, a] @ metric[:, b].mT
 
 

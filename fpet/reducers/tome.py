@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fpet.errors import UnsupportedError
 from fpet.reducers.base import BipartiteBlock, BlockReducer, Reducer
-from fpet.reducers.matching import cosine_scores, merge, most_similar, sizes
+from fpet.reducers.matching import cosine_scores, mean_over_heads, merge, most_similar, sizes
 from fpet.tokens import Geometry, Layout, Tokens
 
 
@@ -26,7 +26,7 @@ class ToMeBlock(BipartiteBlock):
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         with torch.autocast(tokens.x.device.type, enabled=False):
-            scores = cosine_scores(key.detach().mean(dim=1), self.a, self.b)
+            scores = cosine_scores(mean_over_heads(key.detach()), self.a, self.b)
             assignment, stay = most_similar(scores, self.r)
             merged = merge(tokens, assignment, self.a, self.b)
             kept = self.a[stay]  # [B, |A| - r]
