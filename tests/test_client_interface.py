@@ -42,6 +42,18 @@ def test_a_name_that_would_lead_to_another_path_is_refused(name: str) -> None:
                 ask(name)
 
 
+def test_a_misspelt_option_is_refused_before_anything_is_sent() -> None:
+    with Client("http://127.0.0.1:1", retries=0) as client:
+        for ask in (client.classify, client.classify_each, client.classify_many):
+            with pytest.raises(TypeError, match="no option 'topk'; there are top_k, tokens, outputs, deadline"):
+                ask([b""], "digits", topk=9)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="no option 'if_mach'; there are if_match, if_none_match"):
+            client.put("digits", b"", if_mach="digest")  # type: ignore[call-arg]
+        for change in (client.delete, client.load, client.unload, client.pin, client.unpin):
+            with pytest.raises(TypeError, match="no option 'ifmatch'"):
+                change("digits", ifmatch="digest")  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("key", ["line\nbreak", " secret", "\x7f"])
 def test_a_key_that_no_header_holds_is_refused_without_showing_it(key: str) -> None:
     with pytest.raises(UnsupportedError) as error:

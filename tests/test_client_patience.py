@@ -22,8 +22,9 @@ from fpet.client.retry import Patience, pause, retry_after
 NOW = 1_000_000_000.0
 
 
-def answered(status: int, body: object = REFUSED, **headers: str) -> httpx.Response:
-    return httpx.Response(status, json=body, headers={name.replace("_", "-"): text for name, text in headers.items()})
+def answered(status: int, **headers: str) -> httpx.Response:
+    headers = {name.replace("_", "-"): text for name, text in headers.items()}
+    return httpx.Response(status, json=REFUSED, headers=headers)
 
 
 def call(*, repeatable: bool = True) -> Call[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 
 import pytest
@@ -118,6 +119,53 @@ async def test_several_coroutines_are_on_their_way_at_once() -> None:
     with peer(three_at_once()) as there:
         async with AsyncClient(there.url, retries=0, batch=1, concurrency=3) as client:
             assert len(await client.classify([b"an image"] * 6, "digits")) == 6
+
+
+def failing(second: Answer) -> tuple[list[Answer], Iterator[bytes]]:
+    """Two images, one a request: the first's fails when the second's has come, which meets `second`."""
+    first_came, second_came = threading.Event(), threading.Event()
+
+    def images() -> Iterator[bytes]:
+        yield from (b"an image", b"another")
+        first_came.wait(30)  # asked for while the first is on its way, before the second is
+
+    def fail() -> None:
+        first_came.set()
+        second_came.wait(30)
+
+    def hold() -> None:
+        second_came.set()
+        if second.before is not None:
+            second.before()
+
+    return [Answer(404, REFUSED, before=fail), dataclasses.replace(second, before=hold)], images()
+
+
+def test_a_call_that_fails_waits_for_no_other_of_its_requests() -> None:
+    over, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        over.wait(10)
+        ended.set()
+
+    answers, images = failing(Answer(200, CLASSIFICATION, before=hold))
+    with peer(answers) as there, Client(there.url, batch=1) as client:
+        with pytest.raises(NotFoundError):
+            client.classify(images, "digits")
+        assert not ended.is_set()
+        over.set()
+
+
+def test_a_call_that_failed_repeats_none_of_its_requests() -> None:
+    answers, images = failing(Answer(429, REFUSED, {"retry-after": "1"}))
+    with peer(answers) as there, Client(there.url, batch=1) as client:
+        before = threading.enumerate()
+        with pytest.raises(NotFoundError):
+            client.classify(images, "digits")
+        for thread in threading.enumerate():
+            if thread not in before and thread.name.startswith("ThreadPoolExecutor"):
+                thread.join()
+        assert len(there.received) == 2
 
 
 @pytest.mark.anyio

@@ -42,8 +42,8 @@ class Timings:
 class Classification:
     """What a task says of an image.
 
-    digest, generation: of the task that answered, SHA-256 of its file and how often it was replaced, from 1.
-    predictions: best first. timings: of the request, in which there were other images too.
+    digest, generation: of the task that answered, SHA-256 of its file and how often a task of its name was loaded, from
+    1. predictions: best first. timings: of the request, in which there were other images too.
     probabilities, logits: of all labels; embedding: pooled features; None unless asked for in `outputs`.
     """
 

@@ -100,21 +100,21 @@ class AsyncClient(Session):
         """Takes a task out of service and deletes its file there."""
         await self._run(self._ask(calls.delete(task, conditions)))
 
-    async def load(self, task: str) -> TaskInfo:
+    async def load(self, task: str, **conditions: Unpack[Conditions]) -> TaskInfo:
         """Puts the file that lies in the service's folder into service, again if it is."""
-        return await self._run(self._ask(calls.change(task, "load")))
+        return await self._run(self._ask(calls.change(task, "load", conditions)))
 
-    async def unload(self, task: str) -> TaskInfo:
+    async def unload(self, task: str, **conditions: Unpack[Conditions]) -> TaskInfo:
         """Takes a task out of service; its file stays."""
-        return await self._run(self._ask(calls.change(task, "unload")))
+        return await self._run(self._ask(calls.change(task, "unload", conditions)))
 
-    async def pin(self, task: str) -> TaskInfo:
+    async def pin(self, task: str, **conditions: Unpack[Conditions]) -> TaskInfo:
         """Folds a task into weights of its own and keeps it so."""
-        return await self._run(self._ask(calls.change(task, "pin")))
+        return await self._run(self._ask(calls.change(task, "pin", conditions)))
 
-    async def unpin(self, task: str) -> TaskInfo:
+    async def unpin(self, task: str, **conditions: Unpack[Conditions]) -> TaskInfo:
         """Treats a task like any other again."""
-        return await self._run(self._ask(calls.change(task, "unpin")))
+        return await self._run(self._ask(calls.change(task, "unpin", conditions)))
 
     async def _run(self, conversation: Conversation[Answer]) -> Answer:
         outcome: Outcome = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar
 from urllib.parse import quote
 
@@ -43,7 +43,12 @@ class Conditions(TypedDict, total=False):
 
 
 def query(options: Options) -> Query:
-    """Those of the options that go into the address."""
+    """Those of the options that go into the address.
+
+    Raises:
+        TypeError: if an option is none of `Options`.
+    """
+    _refuse_unknown(options, Options)
     given: dict[str, Any] = {name: options.get(name) for name in ("top_k", "tokens", "outputs")}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -99,7 +104,7 @@ def ready() -> Call[None]:
 
 
 def put(task: str, file: bytes, conditions: Conditions) -> Call[TaskInfo]:
-    """A task file into service."""
+    """A task file into service; as `delete` and `change` it raises TypeError for what is none of `Conditions`."""
     headers = {**_headers(conditions), "content-type": "application/octet-stream"}
     return Call("PUT", _path(task), _task_info, headers=headers, content=file, repeatable=False)
 
@@ -109,10 +114,10 @@ def delete(task: str, conditions: Conditions) -> Call[None]:
     return Call("DELETE", _path(task), lambda _: None, headers=_headers(conditions), repeatable=False)
 
 
-def change(task: str, what: Change) -> Call[TaskInfo]:
+def change(task: str, what: Change, conditions: Conditions) -> Call[TaskInfo]:
     """What serves a task, its file staying where it is."""
     method, verb = ("DELETE", "pin") if what == "unpin" else ("POST", what)
-    return Call(method, _path(task, f"/{verb}"), _task_info, repeatable=False)
+    return Call(method, _path(task, f"/{verb}"), _task_info, headers=_headers(conditions), repeatable=False)
 
 
 def _task_info(response: httpx.Response) -> TaskInfo:
@@ -126,6 +131,7 @@ def _path(task: str, rest: str = "") -> str:
 
 
 def _headers(conditions: Conditions) -> dict[str, str]:
+    _refuse_unknown(conditions, Conditions)
     headers: dict[str, str] = {}
     if "if_match" in conditions:
         digest = conditions["if_match"]
@@ -133,3 +139,10 @@ def _headers(conditions: Conditions) -> dict[str, str]:
     if "if_none_match" in conditions:
         headers["if-none-match"] = conditions["if_none_match"]
     return headers
+
+
+def _refuse_unknown(given: Mapping[str, object], kind: type[Options | Conditions]) -> None:
+    """A misspelt condition, passed over, would make a change unconditional."""
+    for name in given:
+        if name not in kind.__annotations__:
+            raise TypeError(f"there is no option {name!r}; there are {', '.join(kind.__annotations__)}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -23,6 +23,7 @@ from fpet.client.session import Session, by_task, names, read_task, strictly
 from fpet.errors import ImageError
 
 Answer = TypeVar("Answer")
+_NEVER = Event()
 
 
 @dataclass(eq=False)
@@ -105,23 +106,23 @@ class Client(Session):
         """Takes a task out of service and deletes its file there."""
         self._run(self._ask(calls.delete(task, conditions)))
 
-    def load(self, task: str) -> TaskInfo:
+    def load(self, task: str, **conditions: Unpack[Conditions]) -> TaskInfo:
         """Puts the file that lies in the service's folder into service, again if it is."""
-        return self._run(self._ask(calls.change(task, "load")))
+        return self._run(self._ask(calls.change(task, "load", conditions)))
 
-    def unload(self, task: str) -> TaskInfo:
+    def unload(self, task: str, **conditions: Unpack[Conditions]) -> TaskInfo:
         """Takes a task out of service; its file stays."""
-        return self._run(self._ask(calls.change(task, "unload")))
+        return self._run(self._ask(calls.change(task, "unload", conditions)))
 
-    def pin(self, task: str) -> TaskInfo:
+    def pin(self, task: str, **conditions: Unpack[Conditions]) -> TaskInfo:
         """Folds a task into weights of its own and keeps it so."""
-        return self._run(self._ask(calls.change(task, "pin")))
+        return self._run(self._ask(calls.change(task, "pin", conditions)))
 
-    def unpin(self, task: str) -> TaskInfo:
+    def unpin(self, task: str, **conditions: Unpack[Conditions]) -> TaskInfo:
         """Treats a task like any other again."""
-        return self._run(self._ask(calls.change(task, "unpin")))
+        return self._run(self._ask(calls.change(task, "unpin", conditions)))
 
-    def _run(self, conversation: Conversation[Answer]) -> Answer:
+    def _run(self, conversation: Conversation[Answer], given_up: Event = _NEVER) -> Answer:
         outcome: Outcome = None
         while True:
             try:
@@ -129,11 +130,12 @@ class Client(Session):
             except StopIteration as end:
                 answer: Answer = end.value
                 return answer
-            outcome = self._do(step)
+            outcome = self._do(step, given_up)
 
-    def _do(self, step: Send | Wait) -> Outcome:
+    def _do(self, step: Send | Wait, given_up: Event) -> Outcome:
+        if given_up.wait(step.seconds if isinstance(step, Wait) else 0):
+            raise CancelledError("the call failed by another request")
         if isinstance(step, Wait):
-            time.sleep(step.seconds)
             return None
         try:
             return self._http.request(**step.arguments())
@@ -141,14 +143,21 @@ class Client(Session):
             return error
 
     def _all(self, conversations: Iterable[Conversation[list[Answer]]]) -> list[Answer]:
-        """What they find, in their order, a few at once; the next is begun when the first of them is over."""
+        """What they find, in their order, a few at once; the next is begun when the first of them is over.
+
+        An error is raised without waiting for the requests that are under way, which nobody repeats then.
+        """
         found: list[Answer] = []
         running: deque[Future[list[Answer]]] = deque()
-        with ThreadPoolExecutor(self.concurrency) as threads:
+        threads, given_up = ThreadPoolExecutor(self.concurrency), Event()
+        try:
             for conversation in conversations:
-                running.append(threads.submit(self._run, conversation))
+                running.append(threads.submit(self._run, conversation, given_up))
                 if len(running) == self.concurrency:
                     found += running.popleft().result()
             for future in running:
                 found += future.result()
+        finally:
+            given_up.set()
+            threads.shutdown(wait=False, cancel_futures=True)
         return found
