@@ -46,6 +46,19 @@ def read_bytes(path: Path, error: type[FpetError]) -> bytes:
         raise error(f"{path}: cannot be read: {cause.strerror}") from cause
 
 
+def read_lines(path: Path, error: type[FpetError]) -> list[tuple[int, str]]:
+    """The lines of a text that are not blank, stripped, with their numbers from 1; a mark of UTF-8 is no part of them.
+
+    Raises:
+        `error`: if the file cannot be read or is not UTF-8.
+    """
+    try:
+        text = read_bytes(path, error).decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise error(f"{path} is not text in UTF-8: {cause}") from cause
+    return [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+
+
 def read_safetensors(path: Path, error: type[FpetError]) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Metadata and tensors of a safetensors file; raises `error` if it cannot be read or is not one."""
     return parse_safetensors(read_bytes(path, error), path, error)

@@ -23,9 +23,11 @@ def to_rgb(image: Image.Image) -> Tensor:
     pixels lie on white.
 
     Raises:
-        ImageError: if the data is truncated or damaged, or the mode has no defined range (32-bit float).
+        ImageError: if the picture is animated, the data is truncated or damaged, or the mode has no defined range
+            (32-bit float).
     """
     try:
+        _refuse_motion(image)
         image.load()
     except _BROKEN as error:
         raise ImageError(f"the image is damaged or truncated: {error}") from error
@@ -40,6 +42,14 @@ def to_rgb(image: Image.Image) -> Tensor:
         image = Image.alpha_composite(white, image)
     pixels = np.array(image if image.mode == "RGB" else image.convert("RGB"))
     return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def _refuse_motion(image: Image.Image) -> None:
+    if image.format == "MPO":  # a camera's JPEG: the further images in it are views or previews of the first
+        return
+    frames: int = getattr(image, "n_frames", 1)
+    if frames > 1:
+        raise ImageError(f"the image is animated, it has {frames} frames")
 
 
 def _upright(image: Image.Image) -> Image.Image:

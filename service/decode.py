@@ -78,7 +78,7 @@ def decode_image(data: bytes, formats: Sequence[str], max_pixels: int) -> Tensor
     """
     try:
         with open_image(data, formats) as image:
-            check_still(image, max_pixels)
+            check_size(image, max_pixels)
             return to_rgb(image)
     except (ServiceError, MemoryError):
         raise
@@ -102,18 +102,13 @@ def open_image(data: bytes, formats: Sequence[str]) -> Image.Image:
     return factory(io.BytesIO(data), "")
 
 
-def check_still(image: Image.Image, max_pixels: int) -> None:
-    """Refuses by the header what is too large or animated."""
+def check_size(image: Image.Image, max_pixels: int) -> None:
+    """Refuses by the header what is too large."""
     width, height = image.size
     if width * height > max_pixels:
         raise TooLargeError(f"the image has {width}x{height} pixels; the limit is {max_pixels}")
     if max(width, height) > MAX_SIDE:
         raise TooLargeError(f"the image has {width}x{height} pixels; the limit for a side is {MAX_SIDE}")
-    if image.format == "MPO":  # a camera's JPEG: the further images in it are views or previews of the first
-        return
-    frames: int = getattr(image, "n_frames", 1)
-    if frames > 1:
-        raise BadImageError(f"the image is animated, it has {frames} frames")
 
 
 def _known_formats(data: bytes) -> list[str]:

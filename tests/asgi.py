@@ -31,7 +31,7 @@ def incoming(messages: Iterable[dict[str, Any]], content_type: str | None = None
     return Request({"type": "http", "method": "POST", "headers": raw, "path": "/", "query_string": b""}, receive)
 
 
-def multipart(parts: Iterable[bytes], boundary: str = "frontier") -> bytes:
-    """A form in which every part is a file."""
-    head = f'--{boundary}\r\ncontent-disposition: form-data; name="image"; filename="x"\r\n\r\n'.encode()
-    return b"".join(head + part + b"\r\n" for part in parts) + f"--{boundary}--\r\n".encode()
+def multipart(parts: Iterable[bytes]) -> bytes:
+    """A form, of the boundary `frontier`, in which every part is a file."""
+    head = b'--frontier\r\ncontent-disposition: form-data; name="image"; filename="x"\r\n\r\n'
+    return b"".join(head + part + b"\r\n" for part in parts) + b"--frontier--\r\n"

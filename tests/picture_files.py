@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,15 @@ def picture(path: Path, value: int, size: tuple[int, int] = (9, 7)) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (value, 0, 255 - value)).save(path)
     return path
+
+
+def classes(root: Path, counts: dict[str, int], first: int = 0) -> Path:
+    """One folder a class with so many PNG pictures, no two alike, of the colours from `first` on."""
+    values = itertools.count(first)
+    for label, count in counts.items():
+        for i in range(count):
+            picture(root / label / f"{i:02}.png", next(values))
+    return root
 
 
 def truncate(path: Path) -> None:

@@ -29,9 +29,9 @@ def png(seed: int = 0) -> bytes:
     return encode(scene(seed=seed))
 
 
-def animated(format: str, frames: int = 3) -> bytes:
+def animated(format: str) -> bytes:
     """Several frames in one file."""
-    images = [scene(seed=seed) for seed in range(frames)]
+    images = [scene(seed=seed) for seed in range(3)]
     return encode(images[0], format, save_all=True, append_images=images[1:])
 
 

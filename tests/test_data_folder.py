@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from picture_files import everything, picture, truncate
+from picture_files import classes, everything, picture, truncate
 from PIL import Image
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
@@ -28,15 +28,6 @@ def folder(tmp_path: Path) -> Path:
         for i, label in enumerate(("dog", "cat")):
             picture(root / split / label / "a.png", 10 + i + 50 * value)
             picture(root / split / label / "b.jpg", 30 + 10 * i + 50 * value, (30, 40))
-    return root
-
-
-def classes(root: Path, counts: dict[str, int]) -> Path:
-    """One folder a class with so many PNG pictures, no two alike."""
-    values = iter(range(sum(counts.values())))
-    for label, count in counts.items():
-        for i in range(count):
-            picture(root / label / f"{i:02}.png", next(values))
     return root
 
 
@@ -155,7 +146,7 @@ def test_a_split_is_made_of_what_is_left(unsplit: Path) -> None:
 @pytest.mark.parametrize(
     ("remove", "message"),
     [
-        ("val", "there is no folder .*val"),
+        ("test", "there is no folder .*test"),
         ("train/dog", "1 class folders"),
         ("val/*/*", "val holds no images"),
         ("train/dog/*", "1 of 2 classes have no training image: dog"),

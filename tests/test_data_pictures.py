@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
+import pictures
 import pytest
 import torch
 from PIL import Image
@@ -37,6 +39,21 @@ def test_the_quick_look_finds_exactly_the_jpegs_that_do_not_decode(options: dict
         assert (path in checked.digests) == decodes(path) == (not checked.broken), missing
         seen.append(decodes(path))
     assert (seen[0], seen[-3:]) == (True, [False] * 3)
+
+
+@pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG"])
+def test_an_animation_is_a_broken_picture(format: str, tmp_path: Path) -> None:
+    path = tmp_path / "moving"
+    path.write_bytes(pictures.animated(format))
+    checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+    assert checked.broken == ("moving: the image is animated, it has 3 frames",)
+    assert not decodes(path)
+
+
+def test_a_pipe_is_no_picture_and_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.png"
+    os.mkfifo(path)
+    assert check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True).broken == ("pipe.png: this is no file",)
 
 
 def test_a_variant_that_pillow_does_not_know_is_a_broken_picture(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ def test_spaces_and_empty_lines_in_a_list(own: Path) -> None:
     assert load(own).train.targets.tolist() == [2, 1, 0]
 
 
+def test_a_mark_of_utf8_is_no_part_of_a_path_or_label(own: Path) -> None:
+    (own / "labels.txt").write_text("ant\nbear\ncow\n", encoding="utf-8-sig")
+    train = own / "train800.txt"
+    train.write_text(train.read_text(), encoding="utf-8-sig")
+    assert load(own).labels == ("ant", "bear", "cow")
+
+
 def test_the_digest_is_over_images_and_lists(own: Path) -> None:
     before = load(own).sha256
     lines = (own / "test.txt").read_text().splitlines()

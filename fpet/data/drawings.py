@@ -21,7 +21,7 @@ from fpet.files import read_bytes
 TRAIN, VAL = 800, 200  # as VTAB-1K
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_LARGEST = 16_000_000  # pixels; the few larger pictures are patterns, which take seconds each
+LARGEST = 16_000_000  # pixels; the few larger pictures are patterns, which take seconds each
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def to_dataset(name: str, labels: tuple[str, ...], splits: Sequence[Sequence[Dra
 def _look(path: Path, smallest: int) -> bytes:
     """A checksum of the pixels as a model sees them, or nothing if the picture is not to be used."""
     size = _png_size(path)
-    if size is None or min(size) < smallest or size[0] * size[1] > _LARGEST:
+    if size is None or min(size) < smallest or size[0] * size[1] > LARGEST:
         return b""
     try:
         pixels = ImageFiles((path,))[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from unicodedata import category
 
 import torch
 
@@ -14,33 +15,56 @@ from fpet.data.sample import stratified_order
 from fpet.data.split import Dataset
 from fpet.errors import DataError
 
-VAL_SHARE, TEST_SHARE = 0.1, 0.2  # of a folder that is to be split; the rest trains
+# Shares of a folder that is to be split; the rest trains.
+_VAL_SHARE = {"val": 0.1}
+_SHARES = {**_VAL_SHARE, "test": 0.2}
+
+_VALIDATION = ("val", "valid", "validation")
+_NAMES = {"train", *_VALIDATION, "test"}
+_CLUTTER = ("thumbs.db", "desktop.ini")  # what Windows leaves in folders of pictures
+_UNSPEAKABLE = ("Cc", "Cs")  # control characters, and bytes that are no text
 
 
 def has_splits(root: Path) -> bool:
     """Whether a folder is meant to hold train/, val/ and test/ rather than classes, of which one may be named so."""
     names = {path.name for path in _visible(root) if path.is_dir()}
-    return len(names & set(SPLITS)) > 1 or names <= set(SPLITS)
+    return len(names & _NAMES) > 1 or names <= _NAMES
 
 
 def load_splits(root: Path, reading: Reading) -> Dataset:
     """The data set in a folder: `train/<class>/*`, `val/<class>/*` and `test/<class>/*`, every file a picture.
 
-    Classes are the sorted folder names of train/; hidden files are ignored.
+    val/ may be called valid/ or validation/. Without it 10 % of each class of train/ validate, chosen as
+    `load_classes` does. Classes are the sorted folder names of train/; hidden files, Thumbs.db and desktop.ini are
+    ignored.
 
     Raises:
-        DataError: if a split is missing or empty, or has a class that train/ lacks or has no picture of, there are not
-            two classes, pictures are broken (see `check_pictures`), a picture is in two splits, byte by byte, or an
-            option does not apply.
+        DataError: if train/ or test/ is missing, there are two folders of validation, a split is empty, or has a class
+            that train/ lacks or has no picture of, there are not two classes, pictures are broken (see
+            `check_pictures`), a picture is in two splits, byte by byte, or an option does not apply.
     """
-    reading.allow(f"{root}, which is split into {', '.join(SPLITS)}", "skip_broken")
-    labels = _labels(root / "train")
-    splits = {split: _pictures(root / split, labels) for split in SPLITS}
+    folders = _folders(root)
+    choices = {} if "val" in folders else {"split_seed": reading.split_seed or 0}
+    reading.allow(f"{root}, which is split into {', '.join(folders)}", "skip_broken", *choices)
+    labels = _labels(folders["train"])
+    splits = {split: _pictures(folder, labels) for split, folder in folders.items()}
     everything = [picture for pictures in splits.values() for picture in pictures]
     checked = check_pictures(root, everything, skip_broken=reading.skip_broken)
     refuse_gaps(root, labels, checked.left(splits["train"]))
+    if choices:
+        seed = choices["split_seed"]
+        splits |= _split(folders["train"], labels, checked, splits["train"], shares=_VAL_SHARE, seed=seed)
     _refuse_copies(root, splits, checked)
-    return to_dataset(root, labels, splits, checked, {})
+    return to_dataset(root, labels, splits, checked, choices)
+
+
+def _folders(root: Path) -> dict[str, Path]:
+    """Where the splits lie; without validation if there is no folder of it."""
+    found = [root / name for name in _VALIDATION if (root / name).is_dir()]
+    if len(found) > 1:
+        raise DataError(f"{root} has {' and '.join(f'{path.name}/' for path in found)}: either may be the validation")
+    val = {"val": found[0]} if found else {}
+    return {"train": root / "train", **val, "test": root / "test"}
 
 
 def load_classes(root: Path, reading: Reading) -> Dataset:
@@ -48,7 +72,7 @@ def load_classes(root: Path, reading: Reading) -> Dataset:
 
     Shares are rounded to whole images, at least one; copies of one image count as one and stay together. The split
     depends on the files and reading.split_seed (0 if it is not said) alone. Classes are the sorted folder names; hidden
-    files are ignored.
+    files, Thumbs.db and desktop.ini are ignored.
 
     Raises:
         DataError: if there are not two classes, one has fewer than three images, a file lies beside the class
@@ -59,30 +83,37 @@ def load_classes(root: Path, reading: Reading) -> Dataset:
     pictures = _pictures(root, labels)
     checked = check_pictures(root, pictures, skip_broken=reading.skip_broken)
     seed = reading.split_seed or 0
-    return to_dataset(root, labels, _split(root, labels, pictures, checked, seed), checked, {"split_seed": seed})
+    splits = _split(root, labels, checked, pictures, shares=_SHARES, seed=seed)
+    return to_dataset(root, labels, splits, checked, {"split_seed": seed})
 
 
 def _split(
-    root: Path, labels: tuple[str, ...], pictures: list[Picture], checked: Checked, seed: int
+    root: Path,
+    labels: tuple[str, ...],
+    checked: Checked,
+    pictures: list[Picture],
+    *,
+    shares: Mapping[str, float],
+    seed: int,
 ) -> dict[str, list[Picture]]:
-    """What is left of the pictures, by split."""
+    """What is left of the pictures, by split: those of `shares`, and train, which has the rest."""
     left = checked.left(pictures)
     targets = torch.tensor([picture.target for picture in left])
     order = stratified_order(targets, seed)
-    splits: dict[str, list[Picture]] = {split: [] for split in SPLITS}
+    splits: dict[str, list[Picture]] = {split: [] for split in ("train", *shares)}
     for target, label in enumerate(labels):
         copies: dict[str, list[Picture]] = {}
         for i in order[targets[order] == target].tolist():
             copies.setdefault(checked.digests[left[i].path], []).append(left[i])
         members = list(copies.values())
-        if len(members) < len(SPLITS):
+        if len(members) < len(splits):
             raise DataError(
-                f"{root / label} has {len(members)} pictures: one each for {', '.join(SPLITS)} needs {len(SPLITS)}"
+                f"{root / label} has {len(members)} pictures: one each for {', '.join(splits)} needs {len(splits)}"
             )
-        val, test = (max(1, round(share * len(members))) for share in (VAL_SHARE, TEST_SHARE))
-        splits["val"] += chain.from_iterable(members[:val])
-        splits["test"] += chain.from_iterable(members[val : val + test])
-        splits["train"] += chain.from_iterable(members[val + test :])
+        rest = iter(members)
+        for split, share in shares.items():
+            splits[split] += chain.from_iterable(islice(rest, max(1, round(share * len(members)))))
+        splits["train"] += chain.from_iterable(rest)
     return splits
 
 
@@ -101,6 +132,9 @@ def _labels(folder: Path) -> tuple[str, ...]:
     labels = tuple(path.name for path in _visible(folder) if path.is_dir())
     if len(labels) < 2:
         raise DataError(f"{folder} has {len(labels)} class folders: a classification needs two")
+    for label in labels:
+        if any(category(character) in _UNSPEAKABLE for character in label):
+            raise DataError(f"{folder}: the class folder {label!r} has a control character in its name; rename it")
     return labels
 
 
@@ -110,7 +144,9 @@ def _visible(folder: Path) -> list[Path]:
             f"there is no folder {folder}: a data folder has {', '.join(f'{split}/' for split in SPLITS)}, or one "
             "folder a class"
         )
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(
+        path for path in folder.iterdir() if not path.name.startswith(".") and path.name.lower() not in _CLUTTER
+    )
 
 
 def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:

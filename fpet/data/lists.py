@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from fpet.data.pictures import SPLITS, Picture, check_pictures, refuse_gaps, to_dataset
 from fpet.data.split import Dataset
 from fpet.errors import DataError
-from fpet.files import read_bytes
+from fpet.files import read_bytes, read_lines
 
 LABELS = "labels.txt"
 _MOST_CLASSES = 100_000  # numbers beyond it are no classes, but perhaps names of pictures
@@ -67,7 +67,7 @@ def load_lists(lists: Lists, choices: Mapping[str, int], *, skip_broken: bool) -
 
 def _read(lists: Lists, path: Path) -> list[Picture]:
     pictures = []
-    for number, line in _lines(path):
+    for number, line in read_lines(path, DataError):
         try:
             image, label = line.rsplit(maxsplit=1)
             target = int(label)
@@ -81,15 +81,6 @@ def _read(lists: Lists, path: Path) -> list[Picture]:
     if not pictures:
         raise DataError(f"{path} names no images")
     return pictures
-
-
-def _lines(path: Path) -> list[tuple[int, str]]:
-    """The lines that are not empty, stripped, with their numbers from 1."""
-    try:
-        text = read_bytes(path, DataError).decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8") from error
-    return [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
 
 
 def _find(lists: Lists, image: str) -> Path:
@@ -118,7 +109,7 @@ def _classes(lists: Lists, splits: Mapping[str, list[Picture]]) -> int:
 
 
 def _read_labels(path: Path, count: int) -> tuple[str, ...]:
-    labels = tuple(line for _, line in _lines(path))
+    labels = tuple(line for _, line in read_lines(path, DataError))
     if len(labels) != count:
         raise DataError(f"{path} names {len(labels)} classes, but there are {count}")
     if len(set(labels)) < count:

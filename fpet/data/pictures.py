@@ -131,8 +131,8 @@ def _split(pictures: Sequence[Picture]) -> Split:
 
 def _look(path: Path) -> tuple[str, str]:
     """SHA-256 of a picture's file and what is wrong with it, or the empty string."""
-    if not path.exists():
-        return "", "there is no such file"
+    if not path.is_file():
+        return "", "this is no file" if path.exists() else "there is no such file"
     try:
         data = path.read_bytes()
         with Image.open(BytesIO(data)) as image:

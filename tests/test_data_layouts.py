@@ -1,0 +1,73 @@
+"""Pictures as others lay them out: what validation is called, or where there is none, and what lies about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from picture_files import classes, everything, picture
+
+from fpet.data import Dataset, Reading, load_dataset
+from fpet.errors import DataError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def halves(tmp_path: Path) -> Path:
+    """A folder without validation."""
+    classes(tmp_path / "train", {"ant": 20, "bee": 5})
+    classes(tmp_path / "test", {"ant": 3, "bee": 3}, first=100)
+    return tmp_path
+
+
+def load(root: Path, seed: int | None = None) -> Dataset:
+    return load_dataset(str(root), reading=Reading(split_seed=seed))
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_validation_has_several_names(name: str, halves: Path) -> None:
+    classes(halves / name, {"ant": 2, "bee": 1}, first=200)
+    data = load(halves)
+    assert [len(split) for split in (data.train, data.val, data.test)] == [25, 3, 6]
+    assert not data.choices
+    with pytest.raises(DataError, match="--split-seed does not apply"):
+        load(halves, 1)
+    picture(halves / "val" / "ant" / "more.png", 250)
+    if name != "val":
+        with pytest.raises(DataError, match=f"has val/ and {name}/: either may be the validation"):
+            load(halves)
+
+
+def test_validation_that_is_not_there_is_split_from_training(halves: Path) -> None:
+    default, same, other = load(halves), load(halves, 0), load(halves, 1)
+    shares = [split.targets.bincount().tolist() for split in (default.train, default.val, default.test)]
+    assert shares == [[18, 4], [2, 1], [3, 3]]
+    assert everything(default.val) == everything(same.val)
+    assert everything(default.test) == everything(other.test)
+    assert set(everything(default.val)) != set(everything(other.val))
+    assert [data.choices for data in (default, other)] == [{"split_seed": 0}, {"split_seed": 1}]
+    assert len({*everything(default.train), *everything(default.val), *everything(default.test)}) == 31
+
+
+def test_a_class_with_one_picture_cannot_be_split(halves: Path) -> None:
+    classes(halves / "train", {"cow": 1}, first=200)
+    with pytest.raises(DataError, match="cow has 1 pictures: one each for train, val needs 2"):
+        load(halves)
+
+
+def test_what_windows_leaves_about_is_no_picture(tmp_path: Path) -> None:
+    classes(tmp_path, {"ant": 3, "bee": 3})
+    before = load(tmp_path).sha256
+    for name in ("Thumbs.db", "desktop.ini", "ant/Thumbs.db", "bee/Desktop.ini"):
+        (tmp_path / name).write_text("no picture")
+    assert load(tmp_path).sha256 == before
+
+
+@pytest.mark.parametrize("name", ["be\te", "be\ne", "be\udcffe"])
+def test_a_class_whose_name_cannot_be_printed_is_refused_by_it(name: str, tmp_path: Path) -> None:
+    classes(tmp_path, {"ant": 3, name: 3})
+    with pytest.raises(DataError) as error:
+        load(tmp_path)
+    assert f"the class folder {name!r} has a control character in its name" in str(error.value)
+    str(error.value).encode()
