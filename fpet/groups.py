@@ -9,11 +9,10 @@ from torch import Tensor
 
 from fpet.errors import UnsupportedError
 from fpet.reducers.base import BlockReducer, Reducer
-from fpet.tokens import Layout, Tokens
+from fpet.tokens import PRESENT, Layout, Tokens
 from fpet.vit import AdaptedViT
 
 GONE = -1
-_PRESENT = 0.5  # a token stands for one patch at least; one that is masked has a size of about zero
 
 # What a block's reducer is given: tokens, queries, keys.
 Given = tuple[Tokens, Tensor, Tensor]
@@ -42,7 +41,7 @@ def groups(model: AdaptedViT, images: Tensor) -> Tensor:
     rows, columns = model.backbone.geometry.grid
     holds = held[:, :, -rows * columns :] > 0  # [B, N', P]: prefix tokens and prompts stand before the patches
     if size is not None:
-        holds &= size > _PRESENT
+        holds &= size > PRESENT
     if (holds.sum(dim=1) > 1).any():
         raise UnsupportedError("the token reduction shares out patches among tokens: they form no groups")
     places = holds.int().argmax(dim=1).where(holds.any(dim=1), GONE)

@@ -11,6 +11,9 @@ from fpet.errors import UnsupportedError
 
 Cell = tuple[int, int]
 
+# Sizes above it are of tokens that are there: those stand for one patch at least, and a masked one for about none.
+PRESENT = 0.5
+
 
 class Tokens(NamedTuple):
     """A batch of token sequences.

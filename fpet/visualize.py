@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from fpet.backbone import Backbone
 from fpet.groups import GONE, groups
 from fpet.preprocess import Preprocessing
 from fpet.reducers.tome import ToMe
@@ -35,11 +38,12 @@ def _row(name: str, model: AdaptedViT, image: Tensor, preprocessing: Preprocessi
     normalised = preprocessing.normalize(image[None].to(weight.device), weight.dtype)
     places = groups(model, normalised)[0].cpu()
     left = _tokens_left(model, places)
+    seen = in_patches(image, model.backbone)
     tome_places = groups(_tome_down_to(left, model), normalised)[0].cpu()
     return [
-        (f"{model.tokens_in} tokens", _enlarged(image)),
-        (f"{name}: {left} tokens", merged(image, places)),
-        (f"tome: {_tokens_left(model, tome_places)} tokens", merged(image, tome_places)),
+        (f"{model.tokens_in} tokens", _enlarged(seen)),
+        (f"{name}: {left} tokens", merged(seen, places)),
+        (f"tome: {_tokens_left(model, tome_places)} tokens", merged(seen, tome_places)),
     ]
 
 
@@ -57,10 +61,17 @@ def _tome_down_to(tokens: int, model: AdaptedViT) -> AdaptedViT:
     return AdaptedViT(model.backbone, model.adapter, reducer.to(next(model.vit.parameters()).device), model.head).eval()
 
 
+def in_patches(image: Tensor, backbone: Backbone) -> Tensor:
+    """uint8 [3, H, W] -> [3, h, w]: without the rows and columns at its end that fill no patch, which no model sees."""
+    vit: Any = backbone.vit
+    (rows, columns), (down, across) = backbone.geometry.grid, vit.patch_embed.patch_size
+    return image[:, : rows * down, : columns * across]
+
+
 def merged(image: Tensor, places: Tensor) -> Tensor:
     """uint8 [3, H, W] and the group of each patch, int64 [rows, columns] -> uint8 [3, k H, k W], enlarged.
 
-    A patch in no group (-1) is dark red.
+    H and W are whole patches, as `in_patches` makes them. A patch in no group (-1) is dark red.
     """
     _, height, width = image.shape
     cells = _repeat(places, height // places.shape[0], width // places.shape[1])

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pictures
 import pytest
 import torch
 from PIL import Image
-from serving import Files, Serving
-from small import small_backbone
+from serving import Files, Serving, serving, small_settings, write_task
+from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
 
+from fpet.backbone import create_backbone, save_backbone
 from fpet.groups import groups
+from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from service.decode import decode_image
 
@@ -64,6 +68,22 @@ def test_the_picture_has_a_colour_a_group(service: Serving) -> None:
     assert picture.shape == (448, 448, 3)
     colours = {tuple(picture[112 * row + 50, 112 * column + 50]) for row in range(4) for column in range(4)}
     assert 1 < len(colours) <= 8
+
+
+def test_an_image_may_end_beside_the_last_patch(tmp_path: Path) -> None:
+    odd = create_backbone(ARCHITECTURE, {**ARGUMENTS, "img_size": 11})  # two patches of 4 a side
+    files = Files(tmp_path / "backbone.safetensors", tmp_path / "tasks")
+    save_backbone(files.backbone, odd.vit, ARCHITECTURE, odd.arguments, {})
+    write_task(
+        files.tasks / "digits.safetensors",
+        dataclasses.replace(small_header(odd), preprocessing=Preprocessing(size=(11, 11))),
+        odd,
+    )
+    with serving(small_settings(files)) as running:
+        status, png = explain(running, IMAGES[0])
+    assert status == 200
+    with Image.open(io.BytesIO(png)) as picture:
+        assert picture.size == (448, 448)
 
 
 @pytest.mark.parametrize(

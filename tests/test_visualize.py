@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from fpet.reducers.base import BlockReducer, Reducer
 from fpet.reducers.matching import cosine_scores
 from fpet.task import new_model, save_task
 from fpet.tokens import Layout, Tokens
-from fpet.visualize import merged
+from fpet.visualize import figure, in_patches, merged
 from fpet.vit import AdaptedViT, attention
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -151,9 +152,9 @@ def files(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> list[
 
 
 def test_the_command_draws_a_row_for_each_image(files: list[str], tmp_path: Path) -> None:
-    output = tmp_path / "merged.png"
     sizes = []
     for samples in (SAMPLES[:1], SAMPLES[:3]):
+        output = tmp_path / f"{len(samples)}.png"
         assert main(["visualize", *map(str, samples), *files, "--output", str(output)]) == 0
         with Image.open(output) as picture:
             picture.load()
@@ -164,17 +165,37 @@ def test_the_command_draws_a_row_for_each_image(files: list[str], tmp_path: Path
     assert width > 3 * 448  # three panels of 16 pixels, enlarged 28 times
     assert one > 448
     assert three - one == pytest.approx(2 * one, abs=2 * 16)
-    assert [path.name for path in tmp_path.iterdir()] == ["merged.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.png", "3.png"]
 
 
-def test_the_picture_lies_beside_the_image_unless_said_otherwise(
-    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_picture_lies_in_the_working_folder_and_takes_no_others_place(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    image = tmp_path / "shoe.png"
+    data, here = tmp_path / "shoes", tmp_path / "here"
+    for folder in (data, here):
+        folder.mkdir()
+    image = data / "shoe.png"
     image.write_bytes(SAMPLES[0].read_bytes())
+    monkeypatch.chdir(here)
     assert main(["visualize", str(image), *files]) == 0
-    assert capsys.readouterr().out.startswith(f"{tmp_path / 'shoe.merged.png'}: ")
-    assert image.read_bytes() == SAMPLES[0].read_bytes()
+    assert capsys.readouterr().out.startswith("shoe.merged.png: ")
+    (here / "shoe.merged.png").write_bytes(b"another")
+    assert main(["visualize", str(image), *files]) == 2
+    assert "shoe.merged.png: it is there already" in capsys.readouterr().err
+    assert (here / "shoe.merged.png").read_bytes() == b"another"
+    assert [path.name for path in data.iterdir()] == ["shoe.png"]
+
+
+def test_what_lies_beyond_the_last_patch_is_not_shown() -> None:
+    odd = create_backbone(ARCHITECTURE, {**ARGUMENTS, "img_size": 11})  # two patches of 4 a side
+    image = torch.randint(256, (3, 11, 11), dtype=torch.uint8)
+    seen = in_patches(image, odd)
+    assert torch.equal(seen, image[:, :8, :8])
+    model = model_of(odd, Method("bdm", {"block": 0}))
+    header = small_header(odd)
+    row = figure("bdm", model, image[None], dataclasses.replace(header.preprocessing, size=(11, 11)))
+    assert row.width > 3 * 448
+    assert merged(seen, torch.arange(4).view(2, 2)).shape == (3, 448, 448)
 
 
 @pytest.mark.parametrize(

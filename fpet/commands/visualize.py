@@ -31,18 +31,19 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         "--output",
         type=Path,
         metavar="FILE",
-        help="PNG file to write (default: IMAGE.merged.png beside the first IMAGE)",
+        help="PNG file to write (default: the first IMAGE's name, *.merged.png)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Draws and writes."""
     first: Path = arguments.images[0]
-    output: Path = arguments.output or first.with_name(f"{first.stem}.merged.png")
+    output: Path = arguments.output or Path(f"{first.stem}.merged.png")  # not beside it: that may be a data set
     if output.suffix.lower() != ".png":
         raise UnsupportedError(f"{output}: the picture is a PNG; name a file that ends in .png")
     if output.resolve() in {path.resolve() for path in arguments.images}:
         raise UnsupportedError(f"{output}: this is the image itself; name another --output")
+    options.refuse_existing(output)
     task = options.task(arguments)
     header = task.header
     files = ImageFiles(tuple(arguments.images))

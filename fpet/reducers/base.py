@@ -46,8 +46,11 @@ class BipartiteBlock(BlockReducer):
 class Reducer(nn.Module):
     """One reduction's modules for a whole network, each made for the layout that the one before it leaves.
 
-    make: (block, counted from 0, layout) -> that block's module.
+    make: (block, counted from 0, layout) -> that block's module. tokens_vary: whether each image decides how many
+    tokens are left, so that `layout_out` has the most.
     """
+
+    tokens_vary = False
 
     def __init__(self, geometry: Geometry, layout: Layout, make: Callable[[int, Layout], BlockReducer]) -> None:
         super().__init__()

@@ -20,12 +20,11 @@ from fpet.errors import UnsupportedError
 from fpet.linear import per_token
 from fpet.reducers.base import BlockReducer, Reducer
 from fpet.reducers.matching import mean_over_heads, sizes
-from fpet.tokens import Geometry, Layout, Tokens
+from fpet.tokens import PRESENT, Geometry, Layout, Tokens
 
 # A masked token keeps this share of its size: too little to be felt, enough for log(size) to have a gradient. Added to
 # the share 1 of a present token it is lost in float32.
 _MASKED = 1e-10
-_PRESENT = 0.5  # sizes of present tokens are at least one
 
 
 class LTMPBlock(BlockReducer):
@@ -53,7 +52,7 @@ class LTMPBlock(BlockReducer):
         with torch.autocast(tokens.x.device.type, enabled=False):
             size = sizes(tokens)
             weight = size.detach()
-            present = weight > _PRESENT
+            present = weight > PRESENT
             similarity, target = self._best_targets(key.detach(), present)
             merges = self._above(similarity, self.merge_threshold)
             # [B, N, N], a one-hot row for each token that merges.
@@ -105,6 +104,8 @@ class LTMP(Reducer):
         UnsupportedError: if target or tau is out of its range.
     """
 
+    tokens_vary = True
+
     def __init__(self, geometry: Geometry, layout: Layout, *, target: float = 0.75, tau: float = 0.1) -> None:
         if not 0 < target <= 1:
             raise UnsupportedError(f"target = {target}: it is a share of the network's cost, in (0, 1]")
@@ -137,14 +138,14 @@ def importance(query: Tensor, key: Tensor, size: Tensor) -> Tensor:
     """
     logits = query.float() @ key.float().mT / math.sqrt(query.shape[-1])
     attention = (logits + size.log().mT[:, None]).softmax(dim=-1).mean(dim=1)  # [B, queries, keys]
-    asking = (size > _PRESENT).float()
+    asking = (size > PRESENT).float()
     return attention.mT @ (asking / asking.sum(dim=1, keepdim=True))
 
 
 def presence(size: Tensor) -> Tensor:
     """1 for a token that is present and about 0 for one that is masked, [B, N, 1], with the gradients of the masks."""
     weight = size.detach()
-    return size / torch.where(weight > _PRESENT, weight, weight / _MASKED)
+    return size / torch.where(weight > PRESENT, weight, weight / _MASKED)
 
 
 def shorten(tokens: Tokens) -> Tokens:
@@ -153,7 +154,7 @@ def shorten(tokens: Tokens) -> Tokens:
     What pads the other sequences, at their end, is zero and stays masked.
     """
     size = sizes(tokens)
-    present = size > _PRESENT
+    present = size > PRESENT
     longest = int(present.sum(dim=1).max())
     order = present.int().argsort(dim=1, descending=True, stable=True)[:, :longest]
     x = (tokens.x * present).gather(1, order.expand(-1, -1, tokens.x.shape[-1]))

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Query, Request, Response
 from PIL import Image
 from torch import Tensor
 
+from fpet.backbone import Backbone
 from fpet.errors import UnsupportedError
-from fpet.visualize import merged
+from fpet.visualize import in_patches, merged
 from service.disconnect import unless_gone
 from service.errors import InvalidRequestError
 from service.inputs import JSON
@@ -45,7 +46,8 @@ async def explain(
     """Shows which patches of one image the task's token reduction merged."""
     runtime.require_ready()
     loaded = runtime.catalog.loaded(task)
-    media_type, show = (_PNG, _picture) if format == "png" else (JSON, partial(_numbers, loaded))
+    picture, numbers = partial(_picture, runtime.engine.backbone), partial(_numbers, loaded)
+    media_type, show = (_PNG, picture) if format == "png" else (JSON, numbers)
     with runtime.batcher.admit(1):
         images = await runtime.reader.read(request, deadline)
         if len(images) > 1:
@@ -57,9 +59,10 @@ async def explain(
     return Response(content, media_type=media_type, headers={"x-task-digest": loaded.digest})
 
 
-def _picture(pixels: Tensor, groups: Tensor) -> bytes:
+def _picture(backbone: Backbone, pixels: Tensor, groups: Tensor) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(merged(pixels, groups).permute(1, 2, 0).numpy()).save(buffer, "PNG")
+    panel = merged(in_patches(pixels, backbone), groups)
+    Image.fromarray(panel.permute(1, 2, 0).numpy()).save(buffer, "PNG")
     return buffer.getvalue()
 
 
