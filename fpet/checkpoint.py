@@ -15,12 +15,31 @@ from torch import Tensor
 from fpet.errors import TaskError
 from fpet.files import read_bytes, write_atomically
 
+LOG_COLUMNS = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")
+
 _SUFFIX = ".checkpoint"
 
 
 def run_name(path: Path) -> str:
     """What a checkpoint's log is called: its name, without `.checkpoint`. Any other dot may be that of a number."""
     return path.name.removesuffix(_SUFFIX)
+
+
+def check_log(path: Path) -> None:
+    """Whether a run whose checkpoint is to be `path` may write its log: over one of its kind, but over nothing else.
+
+    Raises:
+        TaskError: if another file has the log's name.
+    """
+    log = _log(path)
+    if path.exists() or not log.exists():
+        return
+    if read_bytes(log, TaskError).splitlines()[:1] != [",".join(LOG_COLUMNS).encode()]:
+        raise TaskError(f"{log}: there is such a file already, and it is no log of a training; move it away")
+
+
+def _log(path: Path) -> Path:
+    return path.with_name(f"{run_name(path)}.csv")
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,7 @@ class Checkpoint:
 
     run: what determines the run's result, as JSON; a checkpoint of another run is refused. epoch: how many are done.
     weights, optimizer, scaler: state dicts, the last of the gradients' scale in float16, else empty. best: None before
-    the first validation. log: one row an epoch, by column name. memory: most bytes that were allocated on the GPU.
+    the first validation. log: one row an epoch, by LOG_COLUMNS. memory: most bytes that were allocated on the GPU.
     """
 
     run: str
@@ -62,10 +81,10 @@ class Checkpoint:
         torch.save({**fields, "best": self.best and dataclasses.asdict(self.best)}, buffer)
         write_atomically(path, buffer.getvalue(), TaskError)
         table = io.StringIO()
-        writer = csv.DictWriter(table, self.log[0].keys(), lineterminator="\n")
+        writer = csv.DictWriter(table, LOG_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.log)
-        write_atomically(path.with_name(f"{run_name(path)}.csv"), table.getvalue().encode(), TaskError)
+        write_atomically(_log(path), table.getvalue().encode(), TaskError)
 
     @classmethod
     def load(cls, path: Path, run: str) -> Checkpoint:

@@ -20,7 +20,8 @@ from fpet.header import Method, TaskHeader
 from fpet.parallel import ALONE, Group
 from fpet.provenance import provenance
 from fpet.recipe import Recipe
-from fpet.run import Trained
+from fpet.run import Trained, mixed_precision
+from fpet.task import blueprint
 from fpet.train import train
 
 _SCALE = "scale"
@@ -60,9 +61,9 @@ def fit(
         UnsupportedError: if the adapter has no scale to search for, or one is given already.
         DataError, TaskError, UnsupportedError: as `train`.
     """
-    candidates = _candidates(header, scales, checkpoint)
+    candidates, paths = _candidates(header, scales), checkpoints_of(checkpoint, scales)
     fits: list[tuple[TaskHeader, Trained]] = []
-    for candidate, path in candidates:
+    for candidate, path in zip(candidates, paths, strict=True):
         log = tensorboard and tensorboard / run_name(path)
         trained = train(candidate, backbone, dataset, recipe, path, tensorboard=log, group=group)
         fits.append((candidate, trained))
@@ -72,7 +73,24 @@ def fit(
         for task, one in fits
         if scales
     ]
-    return Fitted(best, trained, tried, [path for _, path in candidates])
+    return Fitted(best, trained, tried, paths)
+
+
+def checkpoints_of(checkpoint: Path, scales: Sequence[float]) -> list[Path]:
+    """The checkpoints of all trainings of `fit`: one for each scale, or `checkpoint` if there is none to choose."""
+    names = [f"{checkpoint.stem}.{_SCALE}-{scale}{checkpoint.suffix}" for scale in dict.fromkeys(scales)]
+    return [checkpoint.with_name(name) for name in names] or [checkpoint]
+
+
+def check_fit(header: TaskHeader, backbone: Backbone, recipe: Recipe, scales: Sequence[float] = ()) -> None:
+    """Whether `fit` could train this, as far as that can be said without data.
+
+    Raises:
+        UnsupportedError: as `fit`, save for a batch that cannot be shared.
+    """
+    mixed_precision(next(backbone.vit.parameters()).device, recipe.precision)
+    for candidate in _candidates(header, scales):
+        blueprint(candidate, backbone.geometry)
 
 
 def finish(fitted: Fitted, dataset: Dataset, recipe: Recipe) -> tuple[TaskHeader, Evaluation]:
@@ -88,9 +106,10 @@ def finish(fitted: Fitted, dataset: Dataset, recipe: Recipe) -> tuple[TaskHeader
     return dataclasses.replace(fitted.header, provenance=origin), tested
 
 
-def _candidates(header: TaskHeader, scales: Sequence[float], checkpoint: Path) -> list[tuple[TaskHeader, Path]]:
+def _candidates(header: TaskHeader, scales: Sequence[float]) -> list[TaskHeader]:
+    """The task with each scale, or as it is if there is none to choose from."""
     if not scales:
-        return [(header, checkpoint)]
+        return [header]
     kind, arguments = header.adapter.kind, header.adapter.arguments
     if kind in ADAPTERS and _SCALE not in inspect.signature(ADAPTERS[kind]).parameters:
         raise UnsupportedError(f"{kind} has no argument {_SCALE!r} to search for")
@@ -100,9 +119,6 @@ def _candidates(header: TaskHeader, scales: Sequence[float], checkpoint: Path) -
         if not (math.isfinite(scale) and scale > 0):
             raise UnsupportedError(f"{kind}: {_SCALE} = {scale} should be above 0")
     return [
-        (
-            dataclasses.replace(header, adapter=Method(kind, {**arguments, _SCALE: scale})),
-            checkpoint.with_name(f"{checkpoint.stem}.{_SCALE}-{scale}{checkpoint.suffix}"),
-        )
+        dataclasses.replace(header, adapter=Method(kind, {**arguments, _SCALE: scale}))
         for scale in dict.fromkeys(scales)
     ]

@@ -18,6 +18,11 @@ from fpet.recipe import Recipe
 from fpet.registry import build, checked
 
 _PLAN = ("data", "seeds", "recipe", "method")
+_LISTS = {
+    "data": 'a list of names, folders and tables, such as data = ["digits", { folder = "lists/pets", shots = 4 }]',
+    "seeds": "a list of whole numbers, such as seeds = [0, 1]",
+    "method": "a list of tables: write each under [[method]], in two pairs of brackets",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,7 @@ class DataEntry:
     shots: int | None = None
     shots_seed: int | None = None
     split_seed: int | None = None
+    skip_broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,8 @@ def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMetho
     tables = {name: _table(entry, name) for name in ("adapter_arguments", "reducer_arguments", "recipe")}
     plain = {name: value for name, value in entry.items() if name not in tables}
     values = build({"method": Entry}, "method", arguments=plain)
+    if not values.name.strip() or not values.name.isprintable():
+        raise ValueError(f"name = {values.name!r} should be text, without line breaks and other control characters")
     arguments = {**shared, **tables["recipe"]}
     if "seed" in arguments:
         raise ValueError("a recipe has no seed here: the plan's seeds are for all")
@@ -162,8 +170,7 @@ def _list(table: Mapping[str, Any], name: str, *kinds: type) -> list[Any]:
     value = table.get(name, [])
     # A truth value is an integer to Python, not to TOML.
     if not isinstance(value, list) or any(type(item) not in kinds for item in value):
-        allowed = " or ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"{name} = {value!r} is not a list of type {allowed}")
+        raise ValueError(f"{name} is not {_LISTS[name]}")
     if not value:
         raise ValueError(f"{name} is empty")
     return value

@@ -10,8 +10,8 @@ import torch
 # name -> dtype of autocast
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-# Half of what torch takes: the seeds of epochs and processes lie above the recipe's.
-_SEEDS = 2**63
+# Of whole numbers. Torch takes seeds up to twice that: those of epochs and processes lie above the recipe's.
+_LIMIT = 2**63
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Recipe:
     AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. drop_path: stochastic
     depth of the last block, rising linearly from zero. precision: of the matrix products ("float32", or by autocast
     "bfloat16", or "float16" with scaled gradients, on a GPU only); weights and optimiser are float32. validate_every:
-    in epochs; the last epoch is always validated. seed: below 2**63.
+    in epochs; the last epoch is always validated. Whole numbers are below 2**63.
 
     Raises:
         ValueError: if a number is out of its range.
@@ -49,8 +49,9 @@ class Recipe:
                 raise ValueError(f"{name} = {getattr(self, name)} should not be below 0")
         if not 0 <= self.drop_path < 1:
             raise ValueError(f"drop_path = {self.drop_path} should be in [0, 1)")
-        if self.seed >= _SEEDS:
-            raise ValueError(f"seed = {self.seed} should be below 2**63")
+        for name in ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed"):
+            if getattr(self, name) >= _LIMIT:
+                raise ValueError(f"{name} = {getattr(self, name)} should be below 2**63")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(PRECISIONS)}")
 
@@ -64,6 +65,17 @@ class Recipe:
         if t < self.warmup_epochs:
             return self.warmup_lr + t * (self.lr - self.warmup_lr) / self.warmup_epochs
         return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * t / self.epochs)) / 2
+
+    @property
+    def caution(self) -> str:
+        """Says that the warm-up is not over when the training is, so that little is learned; else empty."""
+        if max(self.epochs - 2, 0) >= self.warmup_epochs:
+            return ""
+        highest = self.learning_rate(self.epochs - 1)
+        return (
+            f"the warm-up of {self.warmup_epochs} epochs is not over after {self.epochs} of training: the learning "
+            f"rate stays below {self.lr:g}, at most {highest:.2g}"
+        )
 
     def validates_after(self, epoch: int) -> bool:
         """Whether the weights are validated after this epoch, counted from 0."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fpet.backbone import Backbone
-from fpet.checkpoint import Best, Checkpoint
+from fpet.checkpoint import LOG_COLUMNS, Best, Checkpoint
 from fpet.data import Dataset, ResizedSplit
 from fpet.errors import DataError, TaskError, UnsupportedError
 from fpet.header import TaskHeader
@@ -59,11 +59,14 @@ class Run:
         self.preprocessing = header.preprocessing
         self.steps = len(dataset.train) // recipe.batch_size
         if self.steps == 0:
-            raise DataError(f"{dataset.name} has {len(dataset.train)} training images, fewer than one batch")
+            raise DataError(
+                f"{dataset.name} has {len(dataset.train)} training images, fewer than one batch of "
+                f"{recipe.batch_size}; give a smaller batch size"
+            )
         if recipe.batch_size % group.size:
             raise UnsupportedError(f"a batch of {recipe.batch_size} cannot be shared among {group.size} processes")
         self.device = next(backbone.vit.parameters()).device
-        self.autocast, self.scaler = _mixed_precision(self.device, recipe.precision)
+        self.autocast, self.scaler = mixed_precision(self.device, recipe.precision)
         torch.manual_seed(recipe.seed)
         self.model = new_model(header, backbone, drop_path=recipe.drop_path)
         self.tuned = self.model.trainable().to(self.device)
@@ -130,8 +133,7 @@ class Run:
         if self.device.type == "cuda":
             self.memory = max(self.memory, torch.cuda.max_memory_allocated(self.device))
         seconds = round(time.monotonic() - start, 3)
-        columns = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")
-        self.log.append(dict(zip(columns, (self.epoch, lr, loss, accuracy, val_loss, seconds), strict=True)))
+        self.log.append(dict(zip(LOG_COLUMNS, (self.epoch, lr, loss, accuracy, val_loss, seconds), strict=True)))
 
     def step_memory(self) -> int:
         """Bytes: on a GPU the most allocated in an epoch so far, else what autograd keeps for one step's backward."""
@@ -198,8 +200,12 @@ class Run:
         return F.cross_entropy(logits, targets), logits, self.model.reducer.penalty(sizes)
 
 
-def _mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocast, torch.amp.GradScaler]:
-    """Autocast, and what scales the loss: by 1 unless gradients would vanish in float16."""
+def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocast, torch.amp.GradScaler]:
+    """Autocast, and what scales the loss: by 1 unless gradients would vanish in float16.
+
+    Raises:
+        UnsupportedError: for float16 on a CPU.
+    """
     if precision == "float16" and device.type != "cuda":
         raise UnsupportedError(f"float16 is for training on a GPU; on {device.type} there is bfloat16")
     dtype = PRECISIONS[precision]

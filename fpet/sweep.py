@@ -21,13 +21,14 @@ from fpet.backbone import Backbone
 from fpet.data import Dataset, load_dataset
 from fpet.errors import DataError, FpetError, UnsupportedError
 from fpet.evaluate import Evaluation
-from fpet.fit import Fitted, finish, fit
+from fpet.fit import Fitted, check_fit, finish, fit
 from fpet.flops import macs
 from fpet.plan import Plan, PlannedMethod
 from fpet.results import Row, add_row, drop_failed, read_rows
 from fpet.run import Trained
 from fpet.task import save_task
-from fpet.untrained import half_way, new_header
+from fpet.untrained import half_way, new_header, preprocessing_of
+from fpet.vit import count_parameters
 
 _GIGA = 1e9
 _KEY = 12  # hexadecimal digits that identify a run
@@ -54,13 +55,21 @@ class Job:
         words = f"{Path(self.data).name}-{self.method.name}-{self.method.recipe.seed}".lower()
         return f"{re.sub('[^a-z0-9._-]+', '-', words).strip('.-_')[:_NAME]}-{self.key}"
 
+    def kept(self, folder: Path) -> Path:
+        """Where its task file is kept in a folder."""
+        return folder / f"{self.name}.safetensors"
+
 
 def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
     """The runs of a plan, data set by data set, so that one is in memory at a time.
 
     cache: folder that fetched data is kept in, if not the usual one.
     """
-    reference = {"fingerprint": backbone.fingerprint, "arguments": backbone.arguments}
+    reference = {
+        "fingerprint": backbone.fingerprint,
+        "arguments": backbone.arguments,
+        "preprocessing": dataclasses.asdict(preprocessing_of(backbone)),
+    }
     for data in plan.data:
         try:
             dataset: Dataset | DataError = load_dataset(data.source, None, cache, data.reading)
@@ -70,19 +79,38 @@ def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
         for planned in plan.methods:
             for seed in plan.seeds:
                 recipe = dataclasses.replace(planned.recipe, seed=seed)
-                reducer = half_way(planned.reducer, backbone.geometry.depth)
-                method = dataclasses.replace(planned, reducer=reducer, recipe=recipe)
+                method = dataclasses.replace(_placed(planned, backbone), recipe=recipe)
                 described = {"source": source, "backbone": reference, "method": dataclasses.asdict(method)}
                 key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:_KEY]
                 yield Job(data.label, dataset, method, key)
 
 
-def sweep(plan: Plan, backbone: Backbone, output: Path, keep: Path | None, cache: Path | None) -> Iterator[Row]:
-    """Does the runs whose rows are not in `output` yet, or say there that they failed, and adds and yields each's row.
+def check_methods(plan: Plan, backbone: Backbone) -> None:
+    """Whether each method can be trained, as far as that can be said without data; takes no time.
 
-    A run that was killed goes on from its checkpoint, in a folder beside `output`, when this is called again. A run
-    that fails is a row with its error, which goes when the same data, method and seed are done. keep: folder for the
-    task files, which are else deleted.
+    Raises:
+        UnsupportedError: naming every method that is wrong, and why.
+    """
+    wrong = []
+    for planned in plan.methods:
+        method = _placed(planned, backbone)
+        try:
+            header = new_header("plan", ("0", "1"), backbone, (method.adapter, method.reducer), method.head_bits)
+            check_fit(header, backbone, method.recipe, method.scales)
+        except UnsupportedError as error:
+            wrong.append(f"{method.name}: {error}")
+    if wrong:
+        raise UnsupportedError("; ".join(wrong))
+
+
+def sweep(
+    plan: Plan, backbone: Backbone, output: Path, keep: Path | None, cache: Path | None
+) -> Iterator[tuple[Job, Row | None]]:
+    """Does the runs whose rows are not in `output` yet, or say there that they failed, and adds each's row.
+
+    Yields every run of the plan, with its row if it was not done before. A run that was killed goes on from its
+    checkpoint, in a folder beside `output`, when this is called again. A run that fails is a row with its error, which
+    goes when the same data, method and seed are done. keep: folder for the task files, which are else deleted.
 
     Raises:
         TaskError: if `output` is no sweep's table, or a file cannot be written.
@@ -93,14 +121,20 @@ def sweep(plan: Plan, backbone: Backbone, output: Path, keep: Path | None, cache
         if job.key not in done:
             row = _row(job, backbone, work / job.key, keep)
             add_row(output, row)
-            yield row
+            yield job, row
             if row.error:
                 continue
         else:  # it may have failed since, as another run, when its data could not be had
             drop_failed(output, (job.data, job.method.name, job.method.recipe.seed))
+            yield job, None
         shutil.rmtree(work / job.key, ignore_errors=True)
     if work.is_dir() and not any(work.iterdir()):
         work.rmdir()
+
+
+def _placed(planned: PlannedMethod, backbone: Backbone) -> PlannedMethod:
+    """The method as it is for this backbone, which says where the reduction lies that names no block."""
+    return dataclasses.replace(planned, reducer=half_way(planned.reducer, backbone.geometry.depth))
 
 
 def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
@@ -109,7 +143,7 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
             raise job.dataset
         fitted = _fit(job, job.dataset, backbone, folder)
         header, tested = finish(fitted, job.dataset, job.method.recipe)
-        path = folder / "task.safetensors" if keep is None else keep / f"{job.name}.safetensors"
+        path = folder / "task.safetensors" if keep is None else job.kept(keep)
         save_task(path, header, fitted.trained.model)
     except (FpetError, MemoryError, RuntimeError) as error:
         if not _explains_itself(error):
@@ -164,14 +198,13 @@ def _planned(job: Job, backbone: Backbone) -> Row:
 
 
 def _measured(trained: Trained, tested: Evaluation) -> dict[str, Any]:
-    parts = trained.model.adapter, trained.model.reducer
     device = next(trained.model.vit.parameters()).device
     return {
         "validation_accuracy": trained.accuracy,
         "test_accuracy": tested.accuracy,
         "test_accuracy_unreduced": tested.accuracy_unreduced,
         "best_epoch": trained.epoch,
-        "parameters": sum(parameter.numel() for part in parts for parameter in part.parameters()),
+        "parameters": count_parameters(trained.model.adapter, trained.model.reducer),
         "tokens_in": tested.tokens_in,
         "tokens_out": tested.tokens_out,
         "training_seconds": round(sum(trained.seconds), 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -10,12 +11,13 @@ from tqdm import tqdm
 
 from fpet.backbone import Backbone
 from fpet.board import board
-from fpet.checkpoint import Checkpoint
+from fpet.checkpoint import Checkpoint, check_log
 from fpet.data import Dataset
 from fpet.header import TaskHeader
 from fpet.parallel import ALONE, Group
 from fpet.recipe import Recipe
 from fpet.run import Run, Trained
+from fpet.vit import count_parameters
 
 
 def train(
@@ -39,10 +41,12 @@ def train(
 
     Raises:
         DataError: if a picture cannot be read, or there are fewer training images than one batch.
-        TaskError: if the checkpoint is damaged or of another run, or the loss is no longer finite.
+        TaskError: if the checkpoint is damaged or of another run, another file has the log's name (see `check_log`),
+            or the loss is no longer finite.
         UnsupportedError: for methods that do not fit the backbone, a precision that does not fit the device, or a batch
             that the group cannot share evenly.
     """
+    check_log(checkpoint)
     # All randomness follows from the recipe's seed and the epoch, so that nothing random is part of the checkpoint.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         run = Run(header, backbone, dataset, recipe, group)
@@ -50,6 +54,7 @@ def train(
             run.restore(Checkpoint.load(checkpoint, run.identity))
         group.wait()  # the first process may remove the checkpoint of a finished run
         if group.rank == 0:
+            print(f"fpet: {_start(run, header, dataset)}", file=sys.stderr)
             _lead(run, header.name, checkpoint, tensorboard)
         else:
             while run.epoch < recipe.epochs:
@@ -57,8 +62,18 @@ def train(
         return run.result()
 
 
+def _start(run: Run, header: TaskHeader, dataset: Dataset) -> str:
+    """What a run starts with."""
+    trainable = count_parameters(run.tuned)
+    done = f"goes on after epoch {run.epoch} of {run.recipe.epochs}" if run.epoch else f"{run.recipe.epochs} epochs"
+    return (
+        f"{header.name}: {len(header.labels)} classes, {len(dataset.train)} training, {len(dataset.val)} validation "
+        f"and {len(dataset.test)} test images, {trainable} trainable parameters, {done}"
+    )
+
+
 def _lead(run: Run, name: str, checkpoint: Path, tensorboard: Path | None) -> None:
-    """Trains to the end, with a bar that shows the time left, a log and checkpoints."""
+    """Trains to the end, with a log and checkpoints, and a bar that shows the time left or a line a validation."""
     epochs, done = run.recipe.epochs, run.epoch * run.steps
     log = board(tensorboard, run.epoch) if tensorboard else nullcontext(lambda _: None)
     with log as write, tqdm(total=epochs * run.steps, initial=done, desc=name, unit="step", disable=None) as bar:
@@ -67,3 +82,5 @@ def _lead(run: Run, name: str, checkpoint: Path, tensorboard: Path | None) -> No
             write(run.log[-1])
             run.state().save(checkpoint)
             bar.set_postfix(run.summary())
+            if bar.disable and run.log[-1]["val_accuracy"] is not None:  # there is no terminal
+                print(f"fpet: {name}: {', '.join(map(' '.join, run.summary().items()))}", file=sys.stderr)

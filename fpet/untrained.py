@@ -20,16 +20,20 @@ def new_header(
     Raises:
         TaskError: if the name or the labels cannot be a task's.
     """
-    vit: Any = backbone.vit
     adapter, reducer = methods
-    # timm's table says how the architecture's images were normalised.
-    table = vit.pretrained_cfg
-    preprocessing = Preprocessing(tuple(vit.patch_embed.img_size), tuple(table["mean"]), tuple(table["std"]))
+    preprocessing, head = preprocessing_of(backbone), HeadSpec(bits=head_bits)
     reference = BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint)
     try:
-        return TaskHeader(name, reference, adapter, reducer, labels, preprocessing, HeadSpec(bits=head_bits))
+        return TaskHeader(name, reference, adapter, reducer, labels, preprocessing, head)
     except ValueError as error:
         raise TaskError(str(error)) from error
+
+
+def preprocessing_of(backbone: Backbone) -> Preprocessing:
+    """How images are prepared for this backbone: resized to its size, and normalised as its own were."""
+    vit: Any = backbone.vit
+    table = vit.pretrained_cfg  # timm's of the architecture, unless the file said otherwise
+    return Preprocessing(tuple(vit.patch_embed.img_size), tuple(table["mean"]), tuple(table["std"]))
 
 
 def half_way(reducer: Method, depth: int) -> Method:

@@ -1,6 +1,8 @@
-"""A small plan of a sweep."""
+"""A small plan of a sweep, and the command that does it."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 PLAN = """
 data = ["digits", "nowhere"]
@@ -22,6 +24,11 @@ search_scale = [0.5, 2]
 recipe = { epochs = 1 }
 
 [[method]]
-name = "Convpass + FPET"
-adapter = "convpass"
+name = "Too fast"
+recipe = { lr = 1e30 }
 """
+
+
+def command(plan: Path, output: Path, backbone: Path, *more: str) -> list[str]:
+    """The command line of a sweep."""
+    return ["sweep", str(plan), "--output", str(output), "--backbone", str(backbone), *more]

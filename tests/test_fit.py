@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from serving import Files
 from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
 from torch import Tensor
 
 from fpet.backbone import Backbone, save_backbone
 from fpet.cli import main
 from fpet.data import Dataset, Images, Split
-from fpet.errors import UnsupportedError
+from fpet.errors import TaskError, UnsupportedError
 from fpet.fit import finish, fit
 from fpet.header import Method, TaskHeader
 from fpet.recipe import Recipe
@@ -143,3 +144,33 @@ def test_a_search_for_nothing_is_refused(
     with pytest.raises(UnsupportedError, match=message):
         fit(small_header(backbone, adapter), backbone, digits, RECIPE, tmp_path / "run.checkpoint", scales=scales)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_log_takes_the_place_of_no_other_table(
+    small_files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, empty = tmp_path / "digits.safetensors", tmp_path / "pictures"
+    empty.mkdir()  # which would be found out when data is read
+    command = ["train", "--name", "digits", "--data", str(empty), "--backbone", str(small_files.backbone)]
+    for name, more in (("digits.csv", []), ("digits.scale-2.0.csv", ["--search-scale", "0.5,2"])):
+        table = tmp_path / name
+        for content in ("run,data\n1,digits\n", "epoch,lr\n", ""):
+            table.write_text(content)
+            assert main([*command, "--output", str(output), *more]) == 2
+            assert f"{table}: there is such a file already, and it is no log" in capsys.readouterr().err
+            assert table.read_text() == content
+        table.unlink()
+
+
+def test_a_log_takes_the_place_of_another_log(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    checkpoint, log = tmp_path / "run.checkpoint", tmp_path / "run.csv"
+    lines = []
+    for epochs in (2, 1):
+        fit(small_header(backbone), backbone, digits, dataclasses.replace(RECIPE, epochs=epochs), checkpoint)
+        checkpoint.unlink()
+        lines.append(len(log.read_text().splitlines()))
+    assert lines == [3, 2]
+    log.write_text("a,b\n")
+    with pytest.raises(TaskError, match="no log of a training"):
+        fit(small_header(backbone), backbone, digits, RECIPE, checkpoint)
+    assert log.read_text() == "a,b\n"

@@ -28,14 +28,17 @@ def test_a_plan_fills_in_the_defaults(tmp_path: Path) -> None:
         ("data =", "date =", "unknown 'date'"),
         ('["digits", "nowhere"]', "[]", "data is empty"),
         ('["digits", "nowhere"]', '["digits", "digits"]', "data has 'digits' twice"),
-        ('"nowhere"', "7", "is not a list of type str or dict"),
+        ('"nowhere"', "7", 'data is not a list of names, folders and tables, such as data = ["digits"'),
         ('"nowhere"', "{ shots = 4 }", "data needs the argument 'folder'"),
         ('"nowhere"', '{ folder = "lists", shot = 4 }', "data has no argument 'shot'"),
         ('"nowhere"', '{ folder = "own", split_seed = -1 }', "--split-seed -1 is not between"),
-        ("[3]", "[true]", "seeds = [True] is not a list of type int"),
+        ("[3]", "[true]", "seeds is not a list of whole numbers, such as seeds = [0, 1]"),
+        ("[3]", "0", "seeds is not a list of whole numbers, such as seeds = [0, 1]"),
         ("[3]", "[-1]", "seed = -1 should not be below 0"),
         ("[3]", f"[{10**23}]", f"seed = {10**23} should be below 2**63"),
         ('"Linear"', '"LoRA + FPET"', "method has 'LoRA + FPET' twice"),
+        ('"Linear"', '" "', "name = ' ' should be text, without line breaks and other control characters"),
+        ('"Linear"', '"a\\nb"', "name = 'a\\nb' should be text"),
         ('name = "Linear"', "", "needs the argument 'name'"),
         ("head_bits", "bits", "no argument 'bits'"),
         ("head_bits = 8", 'head_bits = "8"', "head_bits = '8' is not of type int"),
@@ -45,6 +48,7 @@ def test_a_plan_fills_in_the_defaults(tmp_path: Path) -> None:
         ("lr = 0.01", "rate = 0.01", "recipe has no argument 'rate'"),
         ("lr = 0.01", "lr = -0.01", "Linear: lr = -0.01 should be above 0"),
         ("lr = 0.01", f"lr = {10**400}", "is not of type float"),
+        ("lr = 0.01", f"validate_every = {10**400}", "should be below 2**63"),
         ("lr = 0.01", "seed = 1", "a recipe has no seed here"),
         ("data =", "data", "not a TOML file"),
     ],
@@ -57,3 +61,10 @@ def test_a_wrong_plan_is_refused(right: str, wrong: str, message: str, tmp_path:
         load_plan(path)
     assert str(refused.value).startswith(str(path))
     assert message in str(refused.value)
+
+
+def test_a_method_in_one_pair_of_brackets_is_told_the_right_form(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('data = ["digits"]\nseeds = [0]\n[method]\nname = "a"\n')
+    with pytest.raises(UnsupportedError, match=r"method is not a list of tables: write each under \[\[method\]\]"):
+        load_plan(path)

@@ -22,6 +22,7 @@ from fpet.data import Dataset
 from fpet.errors import TaskError, UnsupportedError
 from fpet.recipe import Recipe
 from fpet.run import Run
+from fpet.task import new_model
 from fpet.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -88,6 +89,25 @@ def test_the_bar_shows_the_time_left_of_a_broken_run(
     assert (first[0], last[0]) == ("10", "20")  # half of the steps are behind it
     assert last[1] == "00:00"
     assert "best validation=" in shown
+
+
+def test_without_a_terminal_start_and_validations_are_a_line_each(
+    backbone: Backbone, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, checkpoint = small_header(backbone), tmp_path / "run.checkpoint"
+    parameters = sum(value.numel() for value in new_model(header, backbone).trainable().parameters())
+    described = (
+        f"fpet: digits: 10 classes, 80 training, 40 validation and 60 test images, {parameters} trainable parameters, "
+    )
+    for before, validations in (("4 epochs", ["2", "4"]), ("goes on after epoch 2 of 4", ["4"])):
+        if validations == ["4"]:
+            broken_run(backbone, digits, checkpoint, None)
+        train(header, backbone, digits, RECIPE, checkpoint)
+        first, *lines = capsys.readouterr().err.splitlines()
+        assert first == described + before
+        told = r"fpet: digits: epoch (\d), loss \d\.\d+, best validation 0\.\d+ \(epoch \d\)"
+        shown = [re.fullmatch(told, line) for line in lines]
+        assert [match and match[1] for match in shown] == validations
 
 
 def test_float16_needs_a_gpu(backbone: Backbone, digits: Dataset) -> None:

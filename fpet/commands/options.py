@@ -31,9 +31,7 @@ def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = 
     parser.add_argument(
         "--data-folder", type=Path, metavar="DIR", help="where the files of the named DATA lie (default: look, fetch)"
     )
-    parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="folder to keep fetched data in (default: ~/.cache/fpet)"
-    )
+    add_cache(parser)
     reading = parser.add_argument_group("reading a folder")
     reading.add_argument("--shots", type=int, metavar="N", help="training images a class, of few-shot lists")
     reading.add_argument("--shots-seed", type=int, metavar="N", help="which of the few-shot lists (default: 0)")
@@ -42,6 +40,13 @@ def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = 
     )
     reading.add_argument(
         "--skip-broken", action="store_true", help="leave out missing and damaged images, naming them, not refuse them"
+    )
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """Adds --cache."""
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="folder to keep fetched data in (default: ~/.cache/fpet)"
     )
 
 
@@ -105,10 +110,7 @@ def backbone(arguments: argparse.Namespace) -> Backbone:
     loaded = open_backbone(arguments.backbone, arguments.architecture, arguments.architecture_arguments)
     if loaded.resampled_from:
         print(f"fpet: {arguments.backbone}: {resampling(loaded)}", file=sys.stderr)
-    try:
-        loaded.vit.to(arguments.device)
-    except (RuntimeError, AssertionError) as error:
-        raise UnsupportedError(f"no device {arguments.device!r}: {str(error).splitlines()[0]}") from error
+    loaded.move(arguments.device)
     return loaded
 
 
@@ -128,6 +130,12 @@ def open_backbone(
     if architecture is not None:
         raise BackboneError(f"{source} names the architecture itself; leave out --architecture")
     return download_backbone(source.removeprefix(HUB), arguments, normalization)
+
+
+def refuse_existing(output: Path) -> None:
+    """Raises UnsupportedError if there is such a file or folder: nothing that was made before is overwritten."""
+    if output.exists():
+        raise UnsupportedError(f"{output}: it is there already; delete it or name another --output")
 
 
 def resampling(backbone: Backbone) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,18 @@ from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
 from fpet.commands import options
 from fpet.commands.table import table
+from fpet.data import Dataset
 from fpet.errors import UnsupportedError
+from fpet.locks import sole_writer
 from fpet.parallel import refuse_group
 from fpet.plan import Plan, load_plan
 from fpet.results import Row, read_rows
-from fpet.sweep import jobs, sweep
+from fpet.sweep import Job, check_methods, jobs, sweep
 
 _DESCRIPTION = """Trains and tests every method of a plan on every data set with every seed, and writes one CSV row a
 run. Rows that are there are not repeated, a killed run goes on, and a run that fails leaves a row with its error and is
-tried again next time. The plan is a TOML file; the exit code is 1 if a run failed."""
+tried again next time. The plan is a TOML file; methods that cannot be trained are refused before any run. The exit code
+is 1 if a run failed."""
 _COLUMNS = ("data", "method", "seed", "adapter", "reducer", "epochs", "state")
 _FAILED = 1
 
@@ -33,9 +37,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="folder to keep the task files in (default: none)")
     parser.add_argument("--list", action="store_true", help="print the runs and whether they are done, and stop")
-    parser.add_argument(
-        "--cache", type=Path, metavar="DIR", help="folder to keep fetched data in (default: ~/.cache/fpet)"
-    )
+    options.add_cache(parser)
     options.add_backbone(parser)
 
 
@@ -48,13 +50,32 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(_listed(plan, backbone, arguments))
         return 0
+    try:
+        check_methods(plan, backbone)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{arguments.plan}: {error}") from error
+    for method in plan.methods:
+        if method.recipe.caution:
+            print(f"fpet: {method.name}: {method.recipe.caution}; give fewer warmup_epochs", file=sys.stderr)
+    with sole_writer(arguments.output):
+        return _sweep(plan, backbone, arguments)
+
+
+def _sweep(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> int:
     cells = len(plan.data) * len(plan.methods) * len(plan.seeds)
     print(f"{arguments.output}: {cells} runs", flush=True)
     keep_freed_memory()
     done = failed = 0
-    for row in sweep(plan, backbone, arguments.output, arguments.keep, arguments.cache):
-        print(_line(row), flush=True)
-        done, failed = done + (not row.error), failed + bool(row.error)
+    for job, row in sweep(plan, backbone, arguments.output, arguments.keep, arguments.cache):
+        if row is not None:
+            print(_line(job, row), flush=True)
+            done, failed = done + (not row.error), failed + bool(row.error)
+        elif arguments.keep is not None and not job.kept(arguments.keep).exists():
+            print(
+                f"fpet: {job.data}, {job.method.name}, seed {job.method.recipe.seed}: done before, and its file is not "
+                f"in {arguments.keep}; delete its row to train it again",
+                file=sys.stderr,
+            )
     print(f"{arguments.output}: {done} done, {failed} failed, {cells - done - failed} were there")
     return _FAILED if failed else 0
 
@@ -76,11 +97,12 @@ def _listed(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> st
     return table(rows, _COLUMNS)
 
 
-def _line(row: Row) -> str:
+def _line(job: Job, row: Row) -> str:
     name = f"{row.data}, {row.method}, seed {row.seed}:"
     if row.error:
         return f"{name} failed: {row.error}"
+    skipped = len(job.dataset.skipped) if isinstance(job.dataset, Dataset) else 0
     return (
         f"{name} test accuracy {row.test_accuracy:.4f} ({row.test_accuracy_unreduced:.4f} without token reduction), "
-        f"{row.training_seconds:.0f} s"
+        f"{row.training_seconds:.0f} s{f', pictures left out: {skipped}' if skipped else ''}"
     )

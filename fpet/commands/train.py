@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
 from fpet.allocator import keep_freed_memory
+from fpet.backbone import Backbone
+from fpet.checkpoint import check_log
 from fpet.commands import method_options, options
 from fpet.data import Dataset
-from fpet.errors import TaskError, UnsupportedError
-from fpet.fit import Fitted, finish, fit
-from fpet.parallel import joined, local_device
+from fpet.errors import UnsupportedError
+from fpet.fit import Fitted, check_fit, checkpoints_of, finish, fit
+from fpet.locks import sole_writer
+from fpet.parallel import Group, joined, local_device
 from fpet.recipe import PRECISIONS, Recipe
 from fpet.task import save_task
 from fpet.untrained import new_header
@@ -75,22 +80,36 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or Path("runs", f"{arguments.name}.safetensors")
     if output.suffix != ".safetensors":  # other commands go by it, and so does the checkpoint's name
         raise UnsupportedError(f"{output}: a task file's name ends in .safetensors")
-    if output.exists():
-        raise TaskError(f"{output}: there is such a file already; delete it or name another --output")
     recipe = _recipe(arguments)
     keep_freed_memory()
     arguments.device = local_device(arguments.device)
     backbone = options.backbone(arguments)
-    dataset = options.dataset(arguments, arguments.data)
-    methods = method_options.methods(arguments, backbone.geometry.depth)
-    header = new_header(arguments.name, dataset.labels, backbone, methods, arguments.head_bits)
-    checkpoint, scales = output.with_suffix(".checkpoint"), arguments.search_scale
-    with joined(torch.device(arguments.device)) as group:
-        board = arguments.tensorboard
-        fitted = fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group)
-    if group.rank == 0:
-        _save(output, fitted, dataset, recipe)
+    with ExitStack() as writing:  # held until the file is there, when the group has been left
+        with joined(torch.device(arguments.device)) as group:
+            if group.rank == 0:
+                writing.enter_context(sole_writer(output))
+            options.refuse_existing(output)
+            fitted, dataset = _fit(arguments, output, backbone, recipe, group)
+        if group.rank == 0:
+            _save(output, fitted, dataset, recipe)
     return 0
+
+
+def _fit(
+    arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe: Recipe, group: Group
+) -> tuple[Fitted, Dataset]:
+    checkpoint, scales = output.with_suffix(".checkpoint"), arguments.search_scale
+    for path in checkpoints_of(checkpoint, scales):
+        check_log(path)
+    methods = method_options.methods(arguments, backbone.geometry.depth)
+    # With any labels: what is wrong should show before data is read, which may take long.
+    check_fit(new_header(arguments.name, ("0", "1"), backbone, methods, arguments.head_bits), backbone, recipe, scales)
+    if recipe.caution and group.rank == 0:
+        print(f"fpet: {recipe.caution}; give fewer --warmup-epochs", file=sys.stderr)
+    dataset = options.dataset(arguments, arguments.data)
+    header = new_header(arguments.name, dataset.labels, backbone, methods, arguments.head_bits)
+    board = arguments.tensorboard
+    return fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group), dataset
 
 
 def _save(output: Path, fitted: Fitted, dataset: Dataset, recipe: Recipe) -> None:
@@ -102,7 +121,7 @@ def _save(output: Path, fitted: Fitted, dataset: Dataset, recipe: Recipe) -> Non
     print(
         f"{output}: {scale}epoch {fitted.trained.epoch} of {recipe.epochs}, "
         f"validation accuracy {fitted.trained.accuracy:.4f}, "
-        f"test accuracy {tested.accuracy:.4f} ({tested.tokens_in} -> {tested.tokens_out} tokens), "
+        f"test accuracy {tested.accuracy:.4f} ({tested.tokens}), "
         f"{tested.accuracy_unreduced:.4f} without token reduction"
     )
 

@@ -1,0 +1,54 @@
+"""One process at a time for an output that takes long to make."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from fpet.errors import TaskError
+
+
+@contextmanager
+def sole_writer(output: Path) -> Iterator[None]:
+    """Keeps all others who ask for the same from `output` during the block, by a lock on a hidden file beside it.
+
+    The lock ends with the process, however that ends; a file that it then leaves is in nobody's way. On a file system
+    without locks nobody is kept from anything.
+
+    Raises:
+        TaskError: if another is at it, or the folder cannot be written.
+    """
+    path = output.with_name(f".{output.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _locked(path)
+    except BlockingIOError as error:
+        raise TaskError(f"{output}: another process is writing it; wait for that, or name another --output") from error
+    except OSError as error:
+        raise TaskError(f"{output}: cannot be written: {error.strerror}") from error
+    with file:
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # while it is locked, so that it is nobody else's
+
+
+def _locked(path: Path) -> IO[bytes]:
+    while True:
+        file = path.open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise
+        except OSError:  # there are no locks here
+            return file
+        # Between opening and locking its last holder may have removed it: then the next would make, and lock, another.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()

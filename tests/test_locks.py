@@ -1,0 +1,74 @@
+"""One process at a time makes an output: the second is refused, and one that was killed is in nobody's way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from plans import PLAN
+from serving import Files
+
+from fpet.cli import main
+from fpet.errors import TaskError
+from fpet.locks import sole_writer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+HOLD = """
+import sys
+from pathlib import Path
+
+from fpet.locks import sole_writer
+with sole_writer(Path(sys.argv[1])):
+    print(flush=True)
+    input()
+"""
+
+
+def test_a_second_writer_is_refused_while_there_is_one(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "out.csv"
+    with sole_writer(output), sole_writer(tmp_path / "new" / "other.csv"):
+        for _ in range(2):  # being refused frees nothing
+            with pytest.raises(TaskError, match=r"out\.csv: another process is writing it"), sole_writer(output):
+                raise AssertionError("there are two")
+    with sole_writer(output):
+        pass
+    assert not list(output.parent.iterdir())
+
+
+def test_a_killed_writer_is_in_nobodys_way(tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(TaskError, match="another process"), sole_writer(output):
+        raise AssertionError("there are two")
+    holder.kill()
+    holder.communicate()
+    assert [path.name for path in tmp_path.iterdir()] == [".out.csv.lock"]
+    with sole_writer(output):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TaskError, match="cannot be written"), sole_writer(tmp_path / "file" / "out.csv"):
+        raise AssertionError("there is no such folder")
+
+
+def test_two_trainings_and_two_sweeps_do_not_share_an_output(
+    small_files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN)
+    trained, table = tmp_path / "dup.safetensors", tmp_path / "table.csv"
+    train = ["train", "--name", "dup", "--data", "digits", "--epochs", "1", "--warmup-epochs", "0"]
+    for command, output in ((train, trained), (["sweep", str(plan)], table)):
+        arguments = [*command, "--output", str(output), "--backbone", str(small_files.backbone)]
+        with sole_writer(output):
+            assert main(arguments) == 2
+        assert capsys.readouterr().err.startswith(f"fpet: {output}: another process is writing it")
+        assert not output.exists()

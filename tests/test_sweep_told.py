@@ -1,0 +1,92 @@
+"""What a sweep refuses and says before it trains, and what makes a run another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plans import PLAN, command
+from published_files import save_small_backbone
+from small import ARCHITECTURE, ARGUMENTS, small_backbone
+
+from fpet.backbone import create_backbone
+from fpet.cli import main
+from fpet.plan import load_plan
+from fpet.sweep import jobs
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SHARED = PLAN.partition("[[method]]")[0].replace(', "nowhere"', "")
+LINEAR = '[[method]]\nname = "Linear"\nadapter = "none"\nreducer = "none"\n'
+WRONG = {
+    'adapter = "adaptfomer"': "unknown kind 'adaptfomer'; known are none, ",
+    "adapter_arguments = { rank = 8 }": "adaptformer has no argument 'rank'",
+    "adapter_arguments = { dropout = 2.0 }": "the arguments dropout = 2.0 make no model: dropout probability",
+    f"adapter_arguments = {{ dim = {10**18} }}": f"the arguments dim = {10**18} make no model: ",
+    "reducer_arguments = { block = 9 }": "block = 9: the backbone's blocks are 0 to 1",
+    "head_bits = 3": "bits = 3: weights have 1, 2, 4, 8 or 32 bits",
+    'adapter = "ssf"\nsearch_scale = [1]': "ssf has no argument 'scale' to search for",
+    "search_scale = [-1]": "adaptformer: scale = -1.0 should be above 0",
+    'adapter = "convpass"': "they cannot go together",
+    'recipe = { precision = "float16" }': "float16 is for training on a GPU",
+}
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_small_backbone(tmp_path_factory.mktemp("backbones") / "small.safetensors")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    (tmp_path / "plan.toml").write_text(SHARED + LINEAR)
+    return tmp_path / "plan.toml"
+
+
+def test_methods_that_cannot_be_trained_are_all_named_before_any_is_trained(
+    plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = [f'[[method]]\nname = "wrong {index}"\n{line}\n' for index, line in enumerate(WRONG)]
+    plan.write_text(SHARED + LINEAR + "".join(wrong))
+    assert main(command(plan, plan.with_name("table.csv"), backbone)) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"fpet: {plan}: wrong 0: ")
+    assert (captured.err.count("\n"), captured.out) == (1, "")
+    for index, message in enumerate(WRONG.values()):
+        assert message in captured.err.partition(f"wrong {index}: ")[2].partition(f"; wrong {index + 1}: ")[0], message
+    assert "Linear" not in captured.err
+    assert list(plan.parent.iterdir()) == [plan]
+
+
+def test_another_normalisation_is_another_run(plan: Path) -> None:
+    backbone = small_backbone()
+    darker = create_backbone(ARCHITECTURE, ARGUMENTS, backbone.vit.state_dict(), {"mean": (0.1, 0.1, 0.1)})
+    assert darker.fingerprint == backbone.fingerprint
+    [[one], [same], [other]] = ([job.key for job in jobs(load_plan(plan), vit, None)] for vit in (
+        backbone, small_backbone(), darker
+    ))  # fmt: skip
+    assert one == same != other
+
+
+def test_a_warm_up_that_is_not_over_is_said(plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.write_text(SHARED + LINEAR + 'recipe = { warmup_epochs = 10 }\n[[method]]\nname = "a"\nadapter = "none"\n')
+    assert main(command(plan, plan.with_name("table.csv"), backbone)) == 0
+    assert (
+        "fpet: Linear: the warm-up of 10 epochs is not over after 2 of training: the learning rate stays below 0.01, "
+        "at most 1e-06; give fewer warmup_epochs\n"
+    ) in (told := capsys.readouterr().err)
+    assert told.count("warm-up") == 1
+
+
+def test_a_run_that_was_done_without_keeping_its_file_is_named(
+    plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, again = plan.with_name("kept"), command(plan, plan.with_name("table.csv"), backbone)
+    lost = f"fpet: digits, Linear, seed 3: done before, and its file is not in {kept}; delete its row to train it again"
+    assert main(again) == 0
+    assert main([*again, "--keep", str(kept)]) == 0
+    assert lost in capsys.readouterr().err
+    plan.with_name("table.csv").unlink()
+    assert main([*again, "--keep", str(kept)]) == 0
+    assert main([*again, "--keep", str(kept)]) == 0
+    assert lost not in capsys.readouterr().err
