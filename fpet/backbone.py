@@ -57,6 +57,14 @@ class Backbone:
     geometry: Geometry
     resampled_from: tuple[int, int] | None = None
 
+    def move(self, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
+        """Moves the weights to a device, as another type if one is given; UnsupportedError if there is none."""
+        try:
+            torch.zeros(1, device=device).item()  # meta would take the weights, but holds no values
+            self.vit.to(device=device, dtype=dtype)
+        except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there
+            raise UnsupportedError(f"no device '{device}': {str(error).splitlines()[0]}") from error
+
 
 def create_backbone(
     architecture: str,
@@ -174,17 +182,15 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
         raise UnsupportedError(f"{architecture} is a {type(vit).__name__}; covered are plain Vision Transformers")
     if not len(vit.blocks):
         raise UnsupportedError(f"{architecture} without a block is not covered")
-    for expected, parts in (
+    for kind, parts in (
         (PatchEmbed, [vit.patch_embed]),
         (Block, vit.blocks),
         (Attention, (block.attn for block in vit.blocks)),  # only blocks of that type are known to have one
         (Mlp, (block.mlp for block in vit.blocks)),
     ):
         for part in parts:
-            if type(part) is not expected:
-                raise UnsupportedError(
-                    f"{architecture} has a {type(part).__name__}; covered is timm's {expected.__name__}"
-                )
+            if type(part) is not kind:
+                raise UnsupportedError(f"{architecture} has a {type(part).__name__}; covered is timm's {kind.__name__}")
     if any(block.attn.gate is not None for block in vit.blocks):
         raise UnsupportedError(f"{architecture} gates its attention, which is not covered")
     if not isinstance(vit.patch_embed.norm, nn.Identity):

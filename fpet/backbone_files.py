@@ -66,13 +66,30 @@ class Description:
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Description | None:
-        """Reads it from a file's metadata; None if the file is not of our writing."""
+        """Reads it from a file's metadata; None if the file is not of our writing.
+
+        Raises:
+            BackboneError: naming the field that is missing, unknown or of the wrong type; or if it is a task's header.
+        """
         if _METADATA_KEY not in metadata:
             return None
         try:
-            return cls(**json.loads(metadata[_METADATA_KEY]))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise BackboneError(f"the header describes no backbone: {error}") from error
+            fields = json.loads(metadata[_METADATA_KEY])
+        except RecursionError as error:
+            raise BackboneError("the header is nested too deeply") from error
+        except ValueError as error:
+            raise BackboneError(f"the header is not JSON: {error}") from error
+        if not isinstance(fields, dict):
+            raise BackboneError("the header is not an object")
+        if "adapter" in fields:
+            raise BackboneError("this is a task, not a backbone")
+        for name in ("architecture", "arguments"):
+            if name not in fields:
+                raise BackboneError(f"the header lacks the field {name!r}")
+        for name in fields:
+            if name not in cls.__dataclass_fields__:
+                raise BackboneError(f"the header has an unknown field {name!r}")
+        return cls(**fields)
 
 
 @dataclass(frozen=True)

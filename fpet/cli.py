@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
+from fpet import __version__
 from fpet.commands import (
     classify,
     convert,
@@ -43,11 +46,13 @@ COMMANDS: dict[str, AddCommand] = {
 _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2
 _INTERRUPTED = 130
+_UNWRITABLE = (errno.ENOSPC, errno.EPIPE)
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     root = argparse.ArgumentParser(prog="fpet", description=__doc__)
+    root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     installed = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
     for add_command in (*COMMANDS.values(), *(installed[name].load() for name in sorted(installed))):
@@ -56,16 +61,25 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line; returns the exit code: 0, or 2 with one line on standard error if the input is wrong."""
+    """Runs a command line; returns the exit code: 0, or 2 with one line on standard error if input or output fail."""
     arguments = parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()  # here, where an error is still ours to tell
+        return code
     except FpetError as error:
         print(f"fpet: {error}", file=sys.stderr)
         return _INPUT_ERROR
     except KeyboardInterrupt:
         print("fpet: interrupted", file=sys.stderr)
         return _INTERRUPTED
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        print(f"fpet: the output cannot be written: {error.strerror}", file=sys.stderr)
+        # What is left of it would be written, again in vain, when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _INPUT_ERROR
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 FpetError
 ├── BackboneError      a backbone file or model that cannot be used
-├── TaskError          a task file that cannot be read, written, or does not fit
+├── TaskError          a task, or a file that is made on the way to one, that cannot be read, written, or does not fit
 ├── UnsupportedError   a valid request for something that is not covered
 ├── DataError          a data set that is missing, damaged or inconsistent
 └── ImageError         a picture that cannot be decoded
@@ -18,7 +18,9 @@ class BackboneError(FpetError):
 
 
 class TaskError(FpetError):
-    """A task file cannot be read or written, or does not fit the backbone."""
+    """A task file, or what its training writes (checkpoint, log, a sweep's table), cannot be read or written, or does
+    not fit; or the training itself went astray.
+    """
 
 
 class UnsupportedError(FpetError):

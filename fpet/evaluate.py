@@ -19,9 +19,10 @@ from fpet.vit import AdaptedViT
 class Evaluation:
     """What a test set says about a task.
 
-    images: how many were classified, each twice. accuracy, accuracy_unreduced: share of right answers, 0 to 1, with
-    the task's token reduction and without any. agreement: share of images that both answer alike.
-    tokens_in, tokens_out: length of the token sequence before the first and after the last block.
+    images: how many were classified, each twice if the task reduces tokens. accuracy, accuracy_unreduced: share of
+    right answers, 0 to 1, with that reduction and without any. agreement: share of images that both answer alike.
+    tokens_in, tokens_out: length of the token sequence before the first and after the last block; tokens_vary: whether
+    each image decides that, so that tokens_out is the most.
     """
 
     images: int
@@ -30,6 +31,12 @@ class Evaluation:
     agreement: float
     tokens_in: int
     tokens_out: int
+    tokens_vary: bool
+
+    @property
+    def tokens(self) -> str:
+        """What becomes of the tokens, such as `197 -> 99 tokens`."""
+        return f"{self.tokens_in} -> {'at most ' if self.tokens_vary else ''}{self.tokens_out} tokens"
 
 
 def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) -> Tensor:
@@ -67,4 +74,5 @@ def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batc
         agreement=agreeing / count,
         tokens_in=model.tokens_in,
         tokens_out=model.tokens_out,
+        tokens_vary=model.reducer.tokens_vary,
     )

@@ -9,6 +9,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
+from fpet.errors import UnsupportedError
 from fpet.json_values import check_json, check_precision
 from fpet.preprocess import Preprocessing
 
@@ -88,9 +89,18 @@ class TaskHeader:
         """Reads a header strictly.
 
         Raises:
-            ValueError: naming the field that is missing, unknown, of the wrong type or not finite.
+            ValueError: naming the field that is missing, unknown, of the wrong type, not finite or out of its range;
+                or if it is a backbone's header.
         """
-        header = _parse(cls, json.loads(text, parse_constant=_refuse_constant), "header")
+        try:
+            fields = json.loads(text, parse_constant=_refuse_constant)
+            if isinstance(fields, dict) and "architecture" in fields:
+                raise ValueError("this is a backbone, not a task")
+            header = _parse(cls, fields, "header")
+        except RecursionError as error:
+            raise ValueError("the header is nested too deeply") from error
+        except UnsupportedError as error:  # of the preprocessing
+            raise ValueError(str(error)) from error
         assert isinstance(header, cls)
         return header
 

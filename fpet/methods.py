@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from fpet.adapters import ADAPTERS, build_adapter
 from fpet.adapters.base import Adapter
 from fpet.errors import UnsupportedError
 from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
+from fpet.registry import keyword_parameters
 from fpet.tokens import Geometry, Layout
-from fpet.vit import refuse_misfit
+from fpet.vit import count_parameters, refuse_misfit
 
 VIT_BASE = Geometry(
     depth=12,
@@ -74,7 +73,7 @@ def _describe(kind: str, module: Adapter | Reducer, layout: Layout, refused: lis
         kind=kind,
         source=_source(type(module)),
         arguments=_arguments(type(module)),
-        parameters=_count(module),
+        parameters=count_parameters(module),
         foldable=isinstance(module, Adapter) and module.foldable,
         tokens=layout.num_tokens,
         refuses=tuple(pair[is_adapter] for pair in refused if pair[not is_adapter] == kind),
@@ -93,10 +92,6 @@ def _fit(adapter: Adapter, reducer: Reducer) -> bool:
     return True
 
 
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def _source(method: type) -> str:
     return inspect.cleandoc(sys.modules[method.__module__].__doc__ or "").splitlines()[0]
 
@@ -104,6 +99,5 @@ def _source(method: type) -> str:
 def _arguments(method: type) -> dict[str, Any]:
     return {
         name: None if parameter.default is inspect.Parameter.empty else parameter.default
-        for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        for name, parameter in keyword_parameters(method).items()
     }

@@ -7,7 +7,6 @@ in are tensors alone: there is one model for all of them, and of each task one p
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from fpet.adapters import ADAPTERS
 from fpet.header import Method, TaskHeader
 from fpet.reducers import REDUCERS
+from fpet.registry import keyword_parameters
 from fpet.skeleton import Skeleton
 from fpet.task_weights import Weights, aligned_lengths, refuse_latent, site_parameters
 from fpet.vit import AdaptedViT
@@ -96,7 +96,6 @@ class Template:
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:
-    parameters = inspect.signature(registry[method.kind]).parameters.values()
-    defaults = {item.name: item.default for item in parameters if item.kind is inspect.Parameter.KEYWORD_ONLY}
+    defaults = {name: each.default for name, each in keyword_parameters(registry[method.kind]).items()}
     arguments = {**defaults, **method.arguments}
     return [method.kind, {name: value for name, value in arguments.items() if name not in _TRAINING_ONLY}]

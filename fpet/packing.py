@@ -44,10 +44,8 @@ def check_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Fills a module made for inference from the tensors of a file, dequantising once.
 
-    Raises:
-        ValueError: naming the first tensor that is missing, extra, or of another shape or dtype; nothing is filled.
+    tensors: those of the module, which is for `check_tensors` to say.
     """
-    check_tensors(module, tensors)
     quantised = quantised_layers(module)
     for name, layer in quantised.items():
         layer.load_packed(Packed(tensors[f"{name}.codes"], tensors[f"{name}.stats"]))

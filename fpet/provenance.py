@@ -30,9 +30,14 @@ def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evalu
         "epoch": trained.epoch,
         "validation": {"accuracy": trained.accuracy, "loss": trained.loss},
         "test": dataclasses.asdict(tested),
-        "versions": {"torch": version("torch"), "timm": version("timm")},
+        "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
     }
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries that the numbers of a file depend on."""
+    return {name: version(name) for name in ("torch", "timm")}
 
 
 def data_name(header: TaskHeader) -> str:

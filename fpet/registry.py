@@ -40,11 +40,7 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
     if kind not in registry:
         raise UnsupportedError(f"unknown kind {kind!r}; known are {', '.join(registry)}")
     method = registry[kind]
-    parameters = {
-        name: parameter
-        for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
+    parameters = keyword_parameters(method)
     hints = typing.get_type_hints(method.__init__)
     for name, value in arguments.items():
         if name not in parameters:
@@ -59,6 +55,12 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
     if missing:
         raise UnsupportedError(f"{kind} needs the argument {missing[0]!r}")
     return method
+
+
+def keyword_parameters(method: type) -> dict[str, inspect.Parameter]:
+    """What can be given to a method by name, as in task files and on the command line."""
+    parameters = inspect.signature(method).parameters
+    return {name: each for name, each in parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def _matches(value: object, expected: Any) -> bool:

@@ -60,7 +60,7 @@ class Task:
             raise TaskError(f"{path}: the header has no field {_METADATA_KEY!r}; this is not a task file")
         try:
             header = TaskHeader.from_json(metadata[_METADATA_KEY])
-        except (ValueError, RecursionError, UnsupportedError) as error:
+        except ValueError as error:
             raise TaskError(f"{path}: {error}") from error
         _check_values(path, tensors)
         _check_labels(path, header, tensors)
@@ -140,14 +140,10 @@ def blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
     """A task's `adapter`, `reducer` and `head` on the meta device: shapes without values.
 
     Raises:
-        UnsupportedError: as `new_model`, and for numbers that are beyond any tensor.
+        UnsupportedError: as `new_model`.
     """
-    try:
-        with torch.device("meta"):
-            modules = _new_modules(header, geometry)
-    except (RuntimeError, TypeError, OverflowError) as error:  # torch's words for numbers that it cannot take
-        reason = str(error).partition("\n")[0]
-        raise UnsupportedError(f"the arguments of the adapter or reducer make no model: {reason}") from error
+    with torch.device("meta"):
+        modules = _new_modules(header, geometry)
     refuse_misfit(modules.adapter, modules.reducer, geometry)  # a better reason than the tensors that it entails
     return nn.ModuleDict(modules._asdict())
 

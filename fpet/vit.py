@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks
 from fpet.attention import attend
 from fpet.backbone import Backbone
 from fpet.errors import BackboneError, UnsupportedError
@@ -94,7 +94,7 @@ class AdaptedViT(nn.Module):
         return nn.ModuleDict({"adapter": self.adapter, "reducer": self.reducer, "head": self.head})
 
     def unreduced(self) -> AdaptedViT:
-        """The same task without token reduction; all modules but the reducer are shared."""
+        """The same task without token reduction, nor stochastic depth; adapter and head are shared."""
         geometry = self.backbone.geometry
         reducer = NoReduction(geometry, Layout.of(geometry, self.adapter.num_prompts))
         model = AdaptedViT(self.backbone, self.adapter, reducer, self.head)
@@ -175,6 +175,11 @@ def refuse_misfit(adapter: Adapter, reducer: Reducer, geometry: Geometry) -> Non
             )
 
 
+def count_parameters(*parts: nn.Module) -> int:
+    """How many numbers the parameters of these modules are."""
+    return sum(parameter.numel() for part in parts for parameter in part.parameters())
+
+
 def check_parity(backbone: Backbone) -> None:
     """Compares the forward with timm's own on one random image.
 
@@ -185,7 +190,7 @@ def check_parity(backbone: Backbone) -> None:
     geometry = backbone.geometry
     model = AdaptedViT(
         backbone,
-        Adapter(BlockAdapter() for _ in range(geometry.depth)),
+        Adapter(identity_blocks(geometry)),
         NoReduction(geometry, Layout.of(geometry)),
         nn.Identity(),
     ).eval()

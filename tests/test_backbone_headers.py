@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -38,22 +39,24 @@ HOSTILE: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(
-    "header",
+    ("header", "message"),
     [
-        '{"format": 1}',
-        '{"format": 2, "architecture": "vit_tiny_patch16_224", "arguments": {}}',
-        '{"architecture": "vit_tiny_patch16_224", "arguments": [3]}',
-        '{"architecture": 3, "arguments": {}}',
-        '{"architecture": "hf-hub:timm/vit_tiny_patch16_224", "arguments": {}}',
-        '{"architecture": "vit_tiny_patch16_224", "arguments": {}, "more": 1}',
-        "[]",
-        "not JSON",
+        ('{"format": 1}', "the header lacks the field 'architecture'"),
+        ('{"architecture": "vit_tiny_patch16_224"}', "the header lacks the field 'arguments'"),
+        ('{"format": 2, "architecture": "vit_tiny_patch16_224", "arguments": {}}', "the header is not of backbone"),
+        ('{"architecture": "vit_tiny_patch16_224", "arguments": [3]}', "the header's arguments is not an object"),
+        ('{"architecture": 3, "arguments": {}}', "the header's architecture is not text"),
+        ('{"architecture": "hf-hub:timm/vit_tiny_patch16_224", "arguments": {}}', "timm has no model"),
+        ('{"architecture": "vit_tiny_patch16_224", "arguments": {}, "more": 1}', "the header has an unknown field"),
+        ("[]", "the header is not an object"),
+        ("[" * 100_000, "the header is nested too deeply"),
+        ("not JSON", "the header is not JSON"),
     ],
 )
-def test_a_header_that_describes_no_backbone_is_refused(tmp_path: Path, header: str) -> None:
+def test_a_header_that_describes_no_backbone_is_refused(tmp_path: Path, header: str, message: str) -> None:
     path = tmp_path / "backbone.safetensors"
     safetensors.torch.save_file(small_backbone().vit.state_dict(), path, {"fpet": header})
-    with pytest.raises(BackboneError, match=r"header|timm has no model"):
+    with pytest.raises(BackboneError, match=f"^{re.escape(str(path))}: {message}"):
         load_backbone(path)
 
 

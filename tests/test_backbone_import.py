@@ -51,7 +51,7 @@ def test_what_is_written_describes_itself(npz: Path, capsys: pytest.CaptureFixtu
     assert provenance["source"] == "ViT.npz"
     assert len(provenance["sha256"]) == 64
     assert main(command(npz, "--output", str(output))) == 2
-    assert "there is such a file already" in capsys.readouterr().err
+    assert "it is there already" in capsys.readouterr().err
 
 
 def test_another_image_size_is_said(npz: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +62,14 @@ def test_another_image_size_is_said(npz: Path, capsys: pytest.CaptureFixture[str
     metadata, _ = read_safetensors(output, BackboneError)
     assert json.loads(metadata["fpet"])["provenance"]["resampled_from"] == [4, 4]
     assert load_backbone(output).geometry.grid == (4, 8)
+
+
+def test_a_mean_that_is_not_three_numbers_is_said(npz: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in ("1,2", "1,2,3,4", "a,b,c"):
+        with pytest.raises(SystemExit, match="2"):
+            main(command(npz, "--output", str(npz.with_name("ours.safetensors")), "--mean", wrong))
+        message = f"argument --mean: '{wrong}' is not three numbers such as 0.5,0.5,0.5\n"
+        assert capsys.readouterr().err.endswith(message)
 
 
 REFUSED: dict[str, dict[str, str]] = {

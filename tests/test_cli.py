@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
+import fpet
 from fpet.backbone import save_backbone
 from fpet.cli import main
 from fpet.commands.options import keyword_arguments
@@ -92,6 +95,34 @@ def test_tasks_are_listed(task: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert line.split()[:4] == ["digits", "adaptformer", "bdm", "10"]
 
 
+def test_a_file_that_is_no_task_is_named_and_the_others_are_listed(
+    task: Path, backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in {"a": b"damaged", "b": backbone.read_bytes(), "c": task.read_bytes()}.items():
+        (tmp_path / f"{name}.safetensors").write_bytes(content)
+    assert main(["tasks", "--folder", str(tmp_path), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert [row["name"] for row in json.loads(captured.out)] == ["digits"]
+    damaged, foreign = captured.err.splitlines()
+    assert damaged.startswith(f"fpet: {tmp_path}/a.safetensors: not a complete safetensors file")
+    assert foreign == f"fpet: {tmp_path}/b.safetensors: this is a backbone, not a task"
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"fpet {fpet.__version__}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", fpet.__version__)
+
+
+def test_an_output_that_cannot_be_written_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fpet.cli", "tasks"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "fpet: the output cannot be written: No space left on device\n")
+
+
 def test_arguments_are_numbers_words_and_lists() -> None:
     parsed = keyword_arguments("dim=8,scale=0.1,block=4+8,refine=false,name=x")
     assert parsed == {"dim": 8, "scale": 0.1, "block": [4, 8], "refine": False, "name": "x"}
@@ -120,8 +151,9 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         (["--seed", "-1"], "seed = -1 should not be below 0"),
         (["--seed", str(2**64 - 1)], f"seed = {2**64 - 1} should be below 2**63"),
         (["--seed", "9" * 20], f"seed = {'9' * 20} should be below 2**63"),
-        (["--batch-size", "2000"], "fewer than one batch"),
+        (["--batch-size", "2000"], "fewer than one batch of 2000; give a smaller batch size"),
         (["--device", "abacus"], "no device 'abacus'"),
+        (["--device", "meta"], "no device 'meta'"),
         (["--backbone", "none.safetensors"], "none.safetensors"),
         (["--data-folder", "/"], "nothing is read from /"),
     ],
@@ -159,6 +191,16 @@ def test_a_finished_task_is_not_overwritten(task: Path, backbone: Path, capsys: 
 def test_a_task_that_is_not_there(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", *wrong]) == 2
     assert capsys.readouterr().err.startswith("fpet: ")
+
+
+def test_a_task_and_a_backbone_that_are_swapped_are_told_apart(
+    task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", "--task", str(backbone)]) == 2
+    assert main(["evaluate", "--task", str(task), "--backbone", str(task)]) == 2
+    assert capsys.readouterr().err == (
+        f"fpet: {backbone}: this is a backbone, not a task\nfpet: {task}: this is a task, not a backbone\n"
+    )
 
 
 @pytest.mark.parametrize("wrong", ["dim", "dim=8,dim=4", "=8"])

@@ -58,6 +58,13 @@ def test_queries_and_values_become_one_update_of_timms_fused_layer(bits: int, tm
     ]
 
 
+def test_what_peft_has_no_place_for_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(to_peft(lora_task(tmp_path, Method("lora", {"dim": 4})), "--library", "timm")) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"{tmp_path / 'peft'}: adapter_config.json, adapter_model.safetensors; ")
+    assert told.endswith("; labels, preprocessing and token reduction have no place in such a folder\n")
+
+
 def test_a_fused_update_becomes_three(tmp_path: Path) -> None:
     task = lora_task(tmp_path, Method("lora", {"dim": 4, "targets": "qkv+proj"}))
     assert main(to_peft(task, "--library", "transformers")) == 0

@@ -24,7 +24,8 @@ def refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refusal:
 
     def convert(source: Path, *more: str) -> str:
         before = sorted(tmp_path.iterdir())
-        files = ["--backbone", str(backbone), "--output", str(tmp_path / "output")]
+        output = tmp_path / ("output.bin" if "published" in more else "output.safetensors")
+        files = ["--backbone", str(backbone), "--output", str(output)]
         assert main(["convert", str(source), *files, *more]) == 2
         assert sorted(tmp_path.iterdir()) == before
         error = capsys.readouterr().err
@@ -92,7 +93,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [(b"a\nb\n", "2 labels for 5 classes"), (b"a\n\nb\nc\nd\n", "a line is blank"), (b"\xff", "not UTF-8")],
+    [(b"a\nb\n", "2 labels for 5 classes"), (b"a\n\nb\nc\nd\n", "4 labels for 5"), (b"\xff", "is not text in UTF-8")],
 )
 def test_wrong_labels_are_refused(labels: bytes, message: str, tmp_path: Path, refusal: Refusal) -> None:
     written(tmp_path / "kitti.bin", "lora", 32)
@@ -143,3 +144,17 @@ def test_a_task_that_no_such_file_can_hold_is_refused(
     source = tmp_path / "task.safetensors"
     save_task(source, header, new_model(header, small))
     assert message in refusal(source, "--to", "published")
+
+
+def test_a_name_by_which_no_command_would_know_the_output_is_refused(tmp_path: Path, refusal: Refusal) -> None:
+    source, task = tmp_path / "a.bin", tmp_path / "a.safetensors"
+    written(source, "lora", 32)
+    backbone = small_backbone()
+    header = small_header(backbone, Method("lora", {"dim": DIM, "bits": 1}), Method("none"))
+    save_task(task, header, new_model(header, backbone))
+    for output in ("task.bin", "task"):
+        error = refusal(source, *options("lora", 32), "--output", str(tmp_path / output))
+        assert error == f"fpet: {tmp_path / output}: the name of what this writes ends in .safetensors\n"
+    for output in ("copy.safetensors", "copy"):
+        error = refusal(task, "--to", "published", "--output", str(tmp_path / output))
+        assert error == f"fpet: {tmp_path / output}: the name of what this writes ends in .bin\n"

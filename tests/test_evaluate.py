@@ -52,6 +52,8 @@ def test_each_image_is_counted_once(adapter: Method, reducer: Method, digits: Da
     assert evaluation.accuracy_unreduced == (plain == targets).sum() / 60
     assert evaluation.agreement == (reduced == plain).sum() / 60
     assert (evaluation.tokens_in, evaluation.tokens_out) == (model.tokens_in, model.tokens_out)
+    bound = "at most " if reducer.kind == "ltmp" else ""
+    assert evaluation.tokens == f"{model.tokens_in} -> {bound}{model.tokens_out} tokens"
 
 
 def test_the_batch_size_does_not_matter(digits: Dataset) -> None:

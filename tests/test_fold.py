@@ -64,7 +64,7 @@ def test_stock_timm_makes_it_as_printed_and_answers_alike(
 def test_a_file_that_is_there_is_not_overwritten(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (task.parent / "folded.safetensors").write_text("mine")
     assert main(command(task)) == 2
-    assert "there is such a file already" in capsys.readouterr().err
+    assert "it is there already" in capsys.readouterr().err
     assert (task.parent / "folded.safetensors").read_text() == "mine"
 
 

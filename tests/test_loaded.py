@@ -27,10 +27,10 @@ def engine(small_files: Files) -> Engine:
     return Engine.start(small_files.backbone, torch.device("cpu"), torch.bfloat16, Metrics([], []))
 
 
-def load(engine: Engine, folder: Path, adapter: Method, reducer: Method, count: int = 2) -> list[LoadedTask]:
-    """Tasks of one family with different weights and headers that are equal but for their names."""
+def load(engine: Engine, folder: Path, adapter: Method, reducer: Method) -> list[LoadedTask]:
+    """Two tasks of one family with different weights and headers that are equal but for their names."""
     backbone, tasks = small_backbone(), []
-    for seed in range(count):
+    for seed in range(2):
         header = dataclasses.replace(small_header(backbone, adapter, reducer), name=f"task-{seed}")
         header.provenance["source"] = "a drawer"
         path = folder / f"{header.name}.safetensors"

@@ -44,7 +44,9 @@ def test_sizes_sum_to_the_number_of_tokens(grid: tuple[int, int], prefix: str) -
             assert (size >= 1).all(), (name, dtype)
 
 
-@pytest.mark.parametrize(("kind", "arguments"), [("bdm", {"block": 0}), ("bsm", {"block": 0}), ("tome", {}), ("ltmp", {})])
+@pytest.mark.parametrize(
+    ("kind", "arguments"), [("bdm", {"block": 0}), ("bsm", {"block": 0}), ("tome", {}), ("ltmp", {})]
+)
 def test_matches_are_those_of_the_keys_in_float32(kind: str, arguments: dict[str, object]) -> None:
     geometry = backbone_of((14, 14), "class token").geometry
     block = build_reducer(kind, geometry, Layout.of(geometry), arguments).eval().blocks[0]

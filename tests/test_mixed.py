@@ -28,11 +28,11 @@ IMAGES = torch.randn((6, 3, 16, 16), generator=torch.Generator().manual_seed(0))
 ORDER = (0, 1, 0, 2, 2, 1)
 
 
-def mixed(models: Sequence[AdaptedViT], images: Tensor, *, reduced: bool = True) -> Tensor:
+def mixed(models: Sequence[AdaptedViT], images: Tensor) -> Tensor:
     """Features [B, C] of images [B, 3, H, W], the i-th by the i-th model, through one template."""
     template = Template(models[0])
     weights = {model: Weights.of(model) for model in models}
-    return template.features([weights[model] for model in models], images, reduced=reduced)
+    return template.features([weights[model] for model in models], images, reduced=True)
 
 
 def tasks(folder: Path, adapter: Method, reducer: Method, bits: tuple[int, ...] = ()) -> list[AdaptedViT]:

@@ -62,7 +62,7 @@ def test_a_catalog_says_it_all_and_labels_have_names(tmp_path: Path, backbone: P
     source, labels, output = tmp_path / "bins" / "kitti.bin", tmp_path / "labels.txt", tmp_path / "kitti-4.safetensors"
     source.parent.mkdir()
     written(source, "lora", 1)
-    labels.write_text("a\nb\nc\nd\ne\n")
+    labels.write_bytes(b"\xef\xbb\xbfa\r\nb\r\nc\r\nd\r\n\r\ne\r\n")  # as editors of Windows write it
     entry = {"file": "bins/kitti.bin", "method": "lora", "head_bits": 1, "bits": 1}
     catalog = tmp_path / "catalog.json"
     catalog.write_text(json.dumps([{**entry, "hidden_dim": DIM, "scale": 10, "num_classes": CLASSES}]))

@@ -216,6 +216,13 @@ def test_a_file_that_is_no_task_is_refused(tmp_path: Path, backbone: Backbone, d
         Task.load(path)
 
 
+def test_every_header_that_is_no_tasks_is_a_value_error(backbone: Backbone) -> None:
+    with pytest.raises(ValueError, match="the header is nested too deeply"):
+        TaskHeader.from_json("[" * 100_000)
+    with pytest.raises(ValueError, match="interpolation = 'nearest'"):
+        TaskHeader.from_json(header_of(backbone).to_json().replace("bicubic", "nearest"))
+
+
 def test_nothing_is_left_behind_when_saving_fails(tmp_path: Path, backbone: Backbone) -> None:
     path = saved(tmp_path / "fruit.safetensors", backbone)
     before = path.read_bytes()

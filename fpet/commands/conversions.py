@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from fpet.backbone import Backbone, save_backbone
 from fpet.commands import options
@@ -16,10 +15,11 @@ from fpet.convert.folder import write_folder
 from fpet.convert.peft_writer import write_peft
 from fpet.convert.published import decode, encode
 from fpet.errors import TaskError, UnsupportedError
-from fpet.files import read_bytes, write_atomically
+from fpet.files import read_bytes, read_lines, write_atomically
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, blueprint, save_tensors
+from fpet.untrained import preprocessing_of
 
 
 def from_published(arguments: argparse.Namespace) -> str:
@@ -30,7 +30,7 @@ def from_published(arguments: argparse.Namespace) -> str:
     if (entry.classes or 0) > 8 * len(data):  # each would get a label before the length is compared
         raise TaskError(f"{path}: {len(data)} bytes cannot hold a head of {entry.classes} classes")
     backbone = options.backbone(arguments)
-    preprocessing = Preprocessing(_image_size(backbone), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    preprocessing = dataclasses.replace(preprocessing_of(backbone), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     header = _header(arguments, backbone, entry, preprocessing, data)
     try:
         save_tensors(arguments.output, header, decode(data, header, backbone), backbone)
@@ -44,13 +44,7 @@ def from_peft(arguments: argparse.Namespace) -> str:
     folder: Path = arguments.input
     backbone = options.backbone(arguments)
     found = peft.read_peft(folder, backbone.geometry.depth)
-    vit: Any = backbone.vit
-    preprocessing = Preprocessing(
-        _image_size(backbone),
-        tuple(vit.pretrained_cfg["mean"]),
-        tuple(vit.pretrained_cfg["std"]),
-        arguments.interpolation or "bicubic",
-    )
+    preprocessing = dataclasses.replace(preprocessing_of(backbone), interpolation=arguments.interpolation or "bicubic")
     data = read_bytes(folder / peft.WEIGHTS, TaskError)
     header = _header(arguments, backbone, found, preprocessing, data)
     try:
@@ -73,7 +67,7 @@ def to_peft(arguments: argparse.Namespace) -> str:
     task = Task.load(arguments.input)
     files = write_peft(task, options.backbone(arguments), arguments.library)
     write_folder(arguments.output, files, TaskError)
-    return ", ".join(sorted(files))
+    return f"{', '.join(sorted(files))}; labels, preprocessing and token reduction have no place in such a folder"
 
 
 def from_transformers(arguments: argparse.Namespace) -> str:
@@ -135,21 +129,10 @@ def _labels(arguments: argparse.Namespace, classes: int | None) -> tuple[str, ..
             )
         return tuple(str(number) for number in range(classes))
     path: Path = arguments.labels
-    try:
-        labels = tuple(read_bytes(path, TaskError).decode().splitlines())
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{path}: not UTF-8: {error}") from error
+    labels = tuple(line for _, line in read_lines(path, TaskError))
     if classes not in (None, len(labels)):
         raise TaskError(f"{path}: {len(labels)} labels for {classes} classes")
-    if not all(label.strip() for label in labels):
-        raise TaskError(f"{path}: a line is blank")
     return labels
-
-
-def _image_size(backbone: Backbone) -> tuple[int, int]:
-    vit: Any = backbone.vit
-    height, width = vit.patch_embed.img_size
-    return height, width
 
 
 def _summary(header: TaskHeader) -> str:

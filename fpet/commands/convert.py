@@ -11,7 +11,7 @@ from fpet.commands import conversions, options
 from fpet.convert import peft, transformers
 from fpet.convert.peft_writer import LIBRARIES
 from fpet.convert.published import MATRICES
-from fpet.errors import TaskError, UnsupportedError
+from fpet.errors import UnsupportedError
 from fpet.preprocess import INTERPOLATIONS
 from fpet.reducers import REDUCERS
 
@@ -22,19 +22,23 @@ task file (.safetensors) to one of the first two, as --to says. A published file
 
 @dataclass(frozen=True)
 class _Conversion:
-    """run: does it, and returns what to print of the output; options: those of the groups below that it reads."""
+    """run: does it, and returns what to print of the output; options: those of the groups below that it reads.
+
+    suffix: what its output's name ends in, by which this and other commands tell what a file is; empty if any will do.
+    """
 
     run: Callable[[argparse.Namespace], str]
     options: frozenset[str] = frozenset()
+    suffix: str = ""
 
 
 _TASK = frozenset({"name", "labels", "reducer", "reducer_arguments"})
 _PUBLISHED = frozenset({"catalog", "adapter", "dim", "scale", "bits", "head_bits", "classes"})
 _CONVERSIONS = {
-    "published": _Conversion(conversions.from_published, _TASK | _PUBLISHED),
-    "peft": _Conversion(conversions.from_peft, _TASK | {"interpolation"}),
+    "published": _Conversion(conversions.from_published, _TASK | _PUBLISHED, ".safetensors"),
+    "peft": _Conversion(conversions.from_peft, _TASK | {"interpolation"}, ".safetensors"),
     "transformers": _Conversion(conversions.from_transformers),
-    "to published": _Conversion(conversions.to_published, frozenset({"to"})),
+    "to published": _Conversion(conversions.to_published, frozenset({"to"}), ".bin"),
     "to peft": _Conversion(conversions.to_peft, frozenset({"to", "library"})),
 }
 
@@ -86,8 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name in sorted(every - conversion.options):
         if getattr(arguments, name) is not None:
             raise UnsupportedError(f"--{name.replace('_', '-')} has no meaning for {arguments.input}")
-    if arguments.output.exists():
-        raise TaskError(f"{arguments.output}: it is there already; delete it or name another --output")
+    if conversion.suffix and arguments.output.suffix != conversion.suffix:
+        raise UnsupportedError(f"{arguments.output}: the name of what this writes ends in {conversion.suffix}")
+    options.refuse_existing(arguments.output)
     print(f"{arguments.output}: {conversion.run(arguments)}")
     return 0
 

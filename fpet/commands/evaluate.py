@@ -53,10 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(task: Task, dataset: Dataset, evaluation: Evaluation, baseline: Baseline | None) -> list[str]:
-    tokens = f"{evaluation.tokens_in} -> {evaluation.tokens_out} tokens"
     lines = [
         f"{task.header.name} on {evaluation.images} test images of {dataset.name}",
-        f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({tokens})",
+        f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({evaluation.tokens})",
         f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
         f"         {evaluation.agreement:.4f}  of the images are answered alike",
     ]

@@ -29,8 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     if output.suffix != ".safetensors":  # timm would take it for a pickle
         raise UnsupportedError(f"{output}: a folded task's name ends in .safetensors")
-    if output.exists():
-        raise TaskError(f"{output}: there is such a file already; delete it or name another --output")
+    options.refuse_existing(output)
     task = options.task(arguments)
     model = fold(task.build(options.backbone(arguments), device=arguments.device))
     write_safetensors(output, timm_state(model), {"architecture": model.backbone.architecture}, TaskError)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from importlib.metadata import version
 from pathlib import Path
 
 from fpet.backbone import Backbone, save_backbone
@@ -12,6 +11,7 @@ from fpet.commands import options
 from fpet.errors import BackboneError
 from fpet.files import read_bytes
 from fpet.preprocess import Triple
+from fpet.provenance import versions
 
 _DESCRIPTION = f"""Reads a Vision Transformer once and writes a safetensors file that says itself what it is, for
 --backbone and for the service. SOURCE is a checkpoint (safetensors or torch: timm, DeiT, DINOv2, CLIP; .npz: the
@@ -38,8 +38,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Reads, writes, and says what was written."""
     output: Path = arguments.output
-    if output.exists():
-        raise BackboneError(f"{output}: there is such a file already; delete it or name another --output")
+    options.refuse_existing(output)
     normalization = {name: getattr(arguments, name) for name in ("mean", "std") if getattr(arguments, name)}
     backbone = options.open_backbone(
         arguments.source, arguments.architecture, arguments.architecture_arguments, normalization
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _provenance(source: str, backbone: Backbone) -> dict[str, object]:
-    provenance: dict[str, object] = {"versions": {"torch": version("torch"), "timm": version("timm")}}
+    provenance: dict[str, object] = {"versions": versions()}
     if source.startswith(options.HUB):
         provenance["source"] = source
     else:
@@ -67,5 +66,8 @@ def _provenance(source: str, backbone: Backbone) -> dict[str, object]:
 
 def _triple(text: str) -> Triple:
     """`0.5,0.5,0.5` -> three numbers."""
-    red, green, blue = (float(part) for part in text.split(","))
+    try:
+        red, green, blue = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not three numbers such as 0.5,0.5,0.5") from error
     return red, green, blue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from fpet.task import Task
 from fpet.weights import tasks_folder
 
 _DESCRIPTION = """Lists task files: name, adapter, token reduction, number of classes, size in bytes, and the accuracy
-on test images, with and without token reduction, that was measured after training."""
+on test images, with and without token reduction, that was measured after training. The exit code is 1 if a file there
+is no task, which is said on standard error."""
 _COLUMNS = ("name", "adapter", "reducer", "classes", "bytes", "accuracy", "accuracy_unreduced")
+_FAILED = 1
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,9 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Lists the folder."""
     if not arguments.folder.is_dir():
         raise TaskError(f"there is no folder {arguments.folder}")
-    rows = [_row(Task.load(path)) for path in sorted(arguments.folder.glob("*.safetensors"))]
+    rows, failed = [], False
+    for path in sorted(arguments.folder.glob("*.safetensors")):
+        try:
+            rows.append(_row(Task.load(path)))
+        except TaskError as error:
+            print(f"fpet: {error}", file=sys.stderr)
+            failed = True
     print(json.dumps(rows) if arguments.json else table(rows, _COLUMNS))
-    return 0
+    return _FAILED if failed else 0
 
 
 def _row(task: Task) -> dict[str, Any]:
