@@ -6,7 +6,6 @@ python -m benchmarks.changing
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gc
 import itertools
 import statistics
@@ -14,17 +13,18 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks.markdown import table
+from benchmarks.servers import held
+from benchmarks.variations import write_variations
 from fpet.allocator import return_freed_memory
 from fpet.backbone import Backbone, create_backbone, load_backbone
-from fpet.header import BackboneRef, Method, TaskHeader
-from fpet.preprocess import Preprocessing
-from fpet.task import new_model, save_task
+from fpet.header import Method
+from fpet.task import new_model
 from fpet.task_weights import Weights
+from fpet.untrained import half_way, new_header
 from fpet.weights import default_backbone
 from service.catalog import Catalog
 from service.engine import Engine
@@ -35,7 +35,6 @@ from service.work import Group, Work
 
 _CPU = torch.device("cpu")
 _CLASSES = 10
-_PAGE_STATUS = Path("/proc/self/status")
 _MIB = 2**20
 _TIMINGS = 30
 
@@ -50,6 +49,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=200, help="of loading and unloading one (default: 200)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     if arguments.architecture:
         backbone = create_backbone(arguments.architecture, {})
     else:
@@ -103,27 +103,12 @@ def _load(catalog: Catalog, names: Iterable[str]) -> None:
 
 def _write_tasks(backbone: Backbone, folder: Path, count: int, lora: dict[str, object]) -> None:
     """Task files that differ in their weights: LoRA and BDM in the middle block."""
-    vit: Any = backbone.vit
-    middle = backbone.geometry.depth // 2
-    table = vit.pretrained_cfg
-    header = TaskHeader(
-        name="task",
-        backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
-        adapter=Method("lora", lora),
-        reducer=Method("bdm", {"block": middle}),
-        labels=tuple(str(i) for i in range(_CLASSES)),
-        preprocessing=Preprocessing(tuple(vit.patch_embed.img_size), tuple(table["mean"]), tuple(table["std"])),
-    )
-    model = new_model(header, backbone)
-    with torch.no_grad():
-        for i in range(count):
-            for parameter in model.trainable().parameters():
-                parameter.add_(0.01 * torch.randn_like(parameter))
-            name = f"task-{i:04}"
-            save_task(folder / f"{name}.safetensors", dataclasses.replace(header, name=name), model)
+    methods = Method("lora", lora), half_way(Method("bdm"), backbone.geometry.depth)
+    header = new_header("task", tuple(str(i) for i in range(_CLASSES)), backbone, methods, head_bits=32)
+    write_variations(folder, header, new_model(header, backbone), count)
 
 
-def _cycled(catalog: Catalog, name: str, cycles: int) -> float:
+def _cycled(catalog: Catalog, name: str, cycles: int) -> int:
     before = _resident()
     for _ in range(cycles):
         catalog.unload(name)
@@ -159,12 +144,11 @@ def _unpacking(engine: Engine, task: LoadedTask) -> list[tuple[str, str]]:
     return [("time to dequantise a task, to that of a forward of one image", f"{ratio:.3f}")]
 
 
-def _resident() -> float:
+def _resident() -> int:
     """Bytes of this process in memory."""
     gc.collect()
     return_freed_memory()  # else the next tasks would fill it and seem to take none
-    (line,) = [line for line in _PAGE_STATUS.read_text().splitlines() if line.startswith("VmRSS:")]
-    return 1024 * float(line.split()[1])
+    return held(Path("/proc/self/status"))["VmRSS"]
 
 
 if __name__ == "__main__":

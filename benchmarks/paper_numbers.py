@@ -8,8 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from torch import nn
-
 from benchmarks.markdown import table
 from benchmarks.paper_rows import ADAPTFORMER, BACKBONES, BLOCKS, COSTS, NONE, PARAMETERS, VIT_B, Cost, Parameters
 from fpet.adapters import build_adapter
@@ -19,6 +17,7 @@ from fpet.header import Method
 from fpet.methods import VIT_BASE, methods
 from fpet.reducers import build_reducer
 from fpet.tokens import Layout
+from fpet.vit import count_parameters
 
 _HEAD = """# The numbers of the paper
 
@@ -68,9 +67,9 @@ def agrees(count: float, printed: str) -> bool:
 
 def parameters(row: Parameters) -> int:
     """Mean over the row's adapters, with the matching's own if the row has it."""
-    adapters = [_count(build_adapter(adapter.kind, VIT_BASE, adapter.arguments)) for adapter in row.adapters]
+    adapters = [count_parameters(build_adapter(adapter.kind, VIT_BASE, adapter.arguments)) for adapter in row.adapters]
     matching = build_reducer("bdm", VIT_BASE, Layout.of(VIT_BASE), {"block": 6})
-    return round(sum(adapters) / len(adapters)) + (_count(matching) if row.matching else 0)
+    return round(sum(adapters) / len(adapters)) + (count_parameters(matching) if row.matching else 0)
 
 
 def costs(row: Cost) -> tuple[float, float | None]:
@@ -124,10 +123,6 @@ def _backbone(architecture: str) -> Backbone:
 
 def _gmacs(architecture: str, adapter: Method, reducer: Method, folded: bool = False) -> float:
     return macs(_backbone(architecture), adapter, reducer, folded=folded) / 1e9
-
-
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _verdict(right: bool) -> str:

@@ -48,10 +48,10 @@ class Server:
         the mapped files of the one that maps most, since the others map the same."""
         own, mapped = 0, 0
         for pid in self.processes():
-            shares = _kib(Path(f"/proc/{pid}/smaps_rollup"))
+            shares = held(Path(f"/proc/{pid}/smaps_rollup"))
             own += shares["Pss_Anon"] + shares["Pss_Shmem"]
-            mapped = max(mapped, _kib(Path(f"/proc/{pid}/status"))["RssFile"])
-        return _KIB * (own + mapped)
+            mapped = max(mapped, held(Path(f"/proc/{pid}/status"))["RssFile"])
+        return own + mapped
 
     def pause(self) -> None:
         """Holds all its processes still: some poll even when nobody asks, at the cost of who is timed meanwhile."""
@@ -162,16 +162,16 @@ def fpet_serve(tasks: Path, *options: str) -> Iterator[Server]:
         yield server
 
 
+def held(file: Path) -> Counter[str]:
+    """Bytes by the names of those lines of a file in /proc that end in kB; none if the process has ended."""
+    rows = [line.split() for line in _read(file).splitlines() if line.endswith(" kB")]
+    return Counter({row[0].rstrip(":"): _KIB * int(row[-2]) for row in rows})
+
+
 def _tree(pid: int) -> list[int]:
     """A process and all that it started, directly or not."""
     children = [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in _read(file).split()]
     return [pid, *(each for child in children for each in _tree(child))]
-
-
-def _kib(file: Path) -> Counter[str]:
-    """The lines of such a file that end in kB; none if the process has ended."""
-    rows = [line.split() for line in _read(file).splitlines() if line.endswith(" kB")]
-    return Counter({row[0].rstrip(":"): int(row[-2]) for row in rows})
 
 
 def _read(file: Path) -> str:

@@ -69,7 +69,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     keep_freed_memory()  # as `fpet train` does
     backbone = create_backbone(arguments.architecture, arguments.architecture_arguments)
-    backbone.vit.to(arguments.device)
+    backbone.move(arguments.device)
     adapter, reducer = method_options.methods(arguments, backbone.geometry.depth)
     both = [(adapter, Method("none")), (adapter, reducer)]
     size, precision = arguments.batch_size, arguments.precision

@@ -18,7 +18,7 @@ _NOISE = 0.01
 def write_variations(folder: Path, header: TaskHeader, model: AdaptedViT, count: int) -> list[str]:
     """Writes so many tasks, each the one before moved a little at random, which moves the model; returns their names.
 
-    header: of weights that are not quantised.
+    header: of weights that are not quantised, for else they may move and the model not.
     """
     generator = torch.Generator().manual_seed(0)
     names = [f"task-{i:02}" for i in range(count)]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretraining.model import VisionTransformer
 from pretraining.sketch import DIM, sketch
+
+if TYPE_CHECKING:
+    from timm.models.vision_transformer import VisionTransformer
 
 _SMOOTHING = 0.05
 _SKETCH_WEIGHT = 4.0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import tarfile
+from functools import partial
 from pathlib import Path
+
+from fpet.data import emoji
+from fpet.data.debian import package_folder
+from fpet.data.npm import npm_folder
+from fpet.errors import DataError
 
 PICTURE_PACKAGES = (
     "openclipart-png",
@@ -13,7 +17,7 @@ PICTURE_PACKAGES = (
     "gnome-icon-theme",
     "tango-icon-theme",
 )
-EMOJI_PACKAGES = ("emoji-datasource-google", "emoji-datasource-twitter")
+EMOJI_PACKAGES = {artist: emoji.PACKAGES[artist] for artist in ("google", "twitter")}
 FONT_PACKAGES = tuple(
     f"fonts-{name}"
     for name in """
@@ -40,44 +44,14 @@ FONT_PACKAGES = tuple(
 
 
 def fetch(cache: Path) -> None:
-    """Downloads and unpacks every package into `cache/raw/<package>`; one that fails is named and skipped."""
-    downloads, raw = cache / "downloads", cache / "raw"
-    downloads.mkdir(parents=True, exist_ok=True)
-    raw.mkdir(parents=True, exist_ok=True)
-    for package in (*PICTURE_PACKAGES, *FONT_PACKAGES):
-        _fetch_one(package, "deb", ["apt-get", "download", "-q", package], downloads, raw)
-    for package in EMOJI_PACKAGES:
-        _fetch_one(package, "tgz", ["npm", "pack", "--silent", package], downloads, raw)
-
-
-def _fetch_one(package: str, kind: str, command: list[str], downloads: Path, raw: Path) -> None:
-    target = raw / package
-    if target.is_dir():
-        return
-    try:
-        archive = _archive(package, kind, downloads)
-        if archive is None:
-            subprocess.run(command, cwd=downloads, check=True, capture_output=True)
-            archive = _archive(package, kind, downloads)
-        if archive is None:
-            raise FileNotFoundError(f"the download left no .{kind} file")
-        _unpack(archive, target)
-    except (OSError, subprocess.CalledProcessError, tarfile.TarError) as error:
-        print(f"skipped {package}: {error}", flush=True)
-
-
-def _archive(package: str, kind: str, downloads: Path) -> Path | None:
-    pattern = f"{package}_*.deb" if kind == "deb" else f"{package}-[0-9]*.tgz"
-    return next(iter(sorted(downloads.glob(pattern))), None)
-
-
-def _unpack(archive: Path, target: Path) -> None:
-    partial = target.with_name(target.name + ".partial")
-    partial.mkdir(exist_ok=True)
-    if archive.suffix == ".deb":
-        subprocess.run(["dpkg-deb", "-x", str(archive), str(partial)], check=True, capture_output=True)
-    else:
-        with tarfile.open(archive) as tar:
-            wanted = (m for m in tar if "/64/" in m.name or m.name.endswith("emoji.json"))
-            tar.extractall(partial, members=wanted, filter="data")
-    partial.rename(target)
+    """Downloads and unpacks every package into `cache/raw/<package>`; one that cannot be had is named and skipped."""
+    raw = cache / "raw"
+    getters = [
+        *(partial(package_folder, package, "usr/share", None, raw) for package in (*PICTURE_PACKAGES, *FONT_PACKAGES)),
+        *(partial(npm_folder, package, None, raw) for package in EMOJI_PACKAGES.values()),
+    ]
+    for get in getters:
+        try:
+            get()
+        except DataError as error:
+            print(f"skipped: {error}", flush=True)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from fpet.data.drawings import LARGEST
 from pretraining.exclusions import excluded_clip_art, excluded_emoji, excluded_icon, excluded_stamp
+from pretraining.packages import EMOJI_PACKAGES
 
 Listing = list[tuple[Path, str]]
 _ICON_FOLDERS = {
@@ -17,22 +19,22 @@ _ICON_FOLDERS = {
     "gnome": "gnome-icon-theme/usr/share/icons/gnome",
     "tango": "tango-icon-theme/usr/share/icons/Tango",
 }
-_LARGEST = 16_000_000  # pixels; the few larger pictures are gradients and patterns, slow to decode
 _ICON_SIZES = ("128x128", "256x256", "64x64", "48x48", "32x32")
 
 
 def emoji(raw: Path) -> Listing:
     """Emoji of two artists; the class is the subgroup (animal-mammal, food-fruit, ...)."""
-    listing: Listing = []
-    for vendor in ("google", "twitter"):
-        package = raw / f"emoji-datasource-{vendor}" / "package"
-        if not package.is_dir():
-            continue
-        for entry in json.loads((package / "emoji.json").read_text()):
-            path = package / "img" / vendor / "64" / entry["image"]
-            if path.is_file() and not excluded_emoji(entry["short_name"], entry["category"], entry["subcategory"]):
-                listing.append((path, f"emoji/{entry['subcategory']}"))
-    return listing
+    table = raw / EMOJI_PACKAGES["google"].name / "emoji.json"  # Twitter's package has the same
+    if not table.is_file():
+        return []
+    entries = json.loads(table.read_text())
+    return [
+        (path, f"emoji/{entry['subcategory']}")
+        for artist, package in EMOJI_PACKAGES.items()
+        for entry in entries
+        if (path := raw / package.name / "img" / artist / "64" / entry["image"]).is_file()
+        and not excluded_emoji(entry["short_name"], entry["category"], entry["subcategory"])
+    ]
 
 
 def clip_art(raw: Path) -> Listing:
@@ -75,7 +77,7 @@ def load_all(listing: Listing, size: int) -> Iterator[tuple[Path, str, Image.Ima
     for path, name in listing:
         try:
             with Image.open(path) as image:
-                if image.width * image.height > _LARGEST:
+                if image.width * image.height > LARGEST:
                     print(f"skipped {path.name}: {image.width}x{image.height} pixels", flush=True)
                     continue
                 picture = image.convert("RGBA")

@@ -85,7 +85,7 @@ def restore(service: Service) -> None:
 
 def _settled(service: Service) -> Usage:
     """Once the connections of the clients have ended."""
-    asyncio.run(asyncio.sleep(2))
+    time.sleep(2)
     return service.usage()
 
 

@@ -6,6 +6,8 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.servers import held
+
 MIB = 2**20
 
 
@@ -20,7 +22,10 @@ class Usage:
     def of(cls, pid: int) -> Usage:
         """Of a process; raises OSError if it runs no more."""
         folder = Path(f"/proc/{pid}")
-        return cls(_status(folder, "VmRSS"), len(list((folder / "fd").iterdir())))
+        resident = held(folder / "status")["VmRSS"]
+        if not resident:
+            raise ProcessLookupError(f"{folder}: the process has ended")
+        return cls(resident, len(list((folder / "fd").iterdir())))
 
     def __str__(self) -> str:
         return f"{self.resident / MIB:.0f} MiB, {self.descriptors} descriptors"
@@ -28,13 +33,5 @@ class Usage:
 
 def limit_memory(more: int) -> None:
     """This process can get so many bytes more and no others: what asks for them meets MemoryError."""
-    limit = _status(Path("/proc/self"), "VmData") + more
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-
-def _status(folder: Path, name: str) -> int:
-    lines = (folder / "status").read_text().splitlines()
-    kib = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
-    if not kib:
-        raise ProcessLookupError(f"{folder}: the process has ended")
-    return 1024 * int(kib[0])
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (held(Path("/proc/self/status"))["VmData"] + more, hard))

@@ -16,6 +16,7 @@ from robustness.verdict import wrong
 
 # Of one alone: those that queue wait for each other.
 MOST_SECONDS = 1.0
+_CLIENTS = 8
 
 
 @dataclass
@@ -36,8 +37,8 @@ class Outcomes:
         self.slowest = max(self.slowest, seconds)
 
 
-async def send_hostile(port: int, cases: range, seed: int, findings: Findings, *, concurrency: int = 8) -> Outcomes:
-    """Sends the cases of these numbers, so many at once; what is slow or wrong is sent again, alone, at the end."""
+async def send_hostile(port: int, cases: range, seed: int, findings: Findings) -> Outcomes:
+    """Sends the cases of these numbers, a few at once; what is slow or wrong is sent again, alone, at the end."""
     messages = valid_messages()
     outcomes, suspects = Outcomes(), []
     numbers = iter(cases)
@@ -49,7 +50,7 @@ async def send_hostile(port: int, cases: range, seed: int, findings: Findings, *
             if problem is not None:
                 suspects.append((number, request, problem))
 
-    await asyncio.gather(*(client() for _ in range(concurrency)))
+    await asyncio.gather(*(client() for _ in range(_CLIENTS)))
     for number, request, problem in suspects:
         again = await _judge(port, request, Outcomes())
         if problem != _SLOW or again == _SLOW:

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from asking import url
+from prometheus_client.parser import text_string_to_metric_families
 from serving import KEY, Files, Serving, copy_files, serving, small_settings, write_files
 from small import small_backbone, small_digits
 
 from fpet.backbone import Backbone
 from fpet.client import Client
 from fpet.data import Dataset
+from robustness.process import limit_memory
 
 MORE = 256 * 2**20  # bytes
 
@@ -37,12 +39,10 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def little_memory() -> Iterator[None]:
     """Whoever asks for more than `MORE` meets an error of torch or Python, which is none of ours."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    held = 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmData:"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (held + MORE, hard))
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit_memory(MORE)
     yield
-    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,16 @@ def service(small_files: Files) -> Iterator[Serving]:
     """The service on them, over HTTP, for all tests that leave it as it is."""
     with serving(small_settings(small_files)) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def exported(service: Serving) -> dict[str, set[str]]:
+    """Names of the series that the real service exports, each with the names of its labels."""
+    found: dict[str, set[str]] = {"up": set()}
+    for family in text_string_to_metric_families(service.client.get("/metrics").text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
 
 
 @pytest.fixture

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import package_files
 import pytest
 
 from fpet.data import clip_art, emoji, icons
+from pretraining import packages, pictures
 from pretraining.exclusions import excluded_clip_art, excluded_emoji, excluded_icon, excluded_path
 
 SUBGROUPS = {
@@ -56,3 +61,27 @@ def test_icons_of_the_task_are_left_out(name: str) -> None:
 def test_clothing_and_digits_are_left_out(path: str) -> None:
     assert excluded_path(path)
     assert excluded_clip_art(path)
+
+
+def test_packages_that_cannot_be_had_are_named_and_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no package manager can be found
+    there = tmp_path / "raw/tango-icon-theme/usr/share"
+    there.mkdir(parents=True)
+    packages.fetch(tmp_path)
+    emoji_packages = [package.name for package in packages.EMOJI_PACKAGES.values()]
+    wanted = {*packages.PICTURE_PACKAGES, *packages.FONT_PACKAGES, *emoji_packages} - {"tango-icon-theme"}
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("skipped: ") for line in lines)
+    assert {line.split(" package ")[1].split()[0] for line in lines} == wanted
+    assert [path.name for path in (tmp_path / "raw").iterdir()] == ["tango-icon-theme"]
+
+
+def test_emoji_of_both_artists_are_read_as_fetched(tmp_path: Path) -> None:
+    folders = {artist: tmp_path / package.name for artist, package in packages.EMOJI_PACKAGES.items()}
+    paths = [package_files.noise(folder / "img" / artist / "64" / "1.png") for artist, folder in folders.items()]
+    entry = {"image": "1.png", "short_name": "x", "category": "Objects", "subcategory": "book-paper"}
+    left_out = {**entry, "category": "Food & Drink", "subcategory": "drink"}
+    (folders["google"] / "emoji.json").write_text(json.dumps([entry, left_out, {**entry, "image": "2.png"}]))
+    assert pictures.emoji(tmp_path) == [(path, "emoji/book-paper") for path in paths]

@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import http.client
+import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import pictures
 import pytest
 from serving import Files, small_settings
 
+from benchmarks.servers import READY, fpet_command, start
 from service.app import create_app
 from service.errors import NotReadyError
 
 IMAGE = pictures.png()
 PATH = "/v1/tasks/digits/classify"
-
-
-def start(files: Files, log: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """`fpet serve` in a process of its own, ready."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = {"port": port, "backbone": files.backbone, "tasks": files.tasks, "calibration-repeats": 1, "max-batch": 4}
-    arguments = [f"--{name}={value}" for name, value in options.items()]
-    with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-m", "fpet.cli", "serve", *arguments], stderr=output)
-    url = f"http://127.0.0.1:{port}"
-    give_up = time.monotonic() + 60
-    while time.monotonic() < give_up:
-        assert process.poll() is None, log.read_text()
-        try:
-            if httpx.get(f"{url}/readyz").status_code == 200:
-                return process, port
-        except httpx.ConnectError:
-            continue
-    raise AssertionError(log.read_text())
 
 
 def ask_until_refused(port: int, answered: Callable[[], None]) -> Counter[str]:
@@ -73,18 +49,18 @@ def ask_until_refused(port: int, answered: Callable[[], None]) -> Counter[str]:
 
 def test_every_request_that_was_taken_is_answered(small_files: Files, tmp_path: Path) -> None:
     """Clients go on asking until nobody takes their requests any more."""
-    process, port = start(small_files, tmp_path / "log")
+    options = ["--backbone", str(small_files.backbone), "--calibration-repeats", "1", "--max-batch", "4"]
+    server = start(fpet_command(small_files.tasks, *options), READY, log=tmp_path / "log")
     busy = threading.Semaphore(0)
     try:
         with ThreadPoolExecutor(8) as pool:
-            clients = [pool.submit(ask_until_refused, port, busy.release) for _ in range(8)]
+            clients = [pool.submit(ask_until_refused, server.port, busy.release) for _ in range(8)]
             for _ in range(40):
                 busy.acquire()
-            process.send_signal(signal.SIGTERM)
+            os.kill(server.pid, signal.SIGTERM)
             results = [client.result() for client in clients]
     finally:
-        process.terminate()
-        code = process.wait(timeout=60)
+        code = server.end()
     assert code == -signal.SIGTERM  # raised again once all is done, as processes should end
     assert all(set(seen) <= {"200", "closing"} for seen in results)
     assert sum(seen["closing"] for seen in results) >= 8  # after the signal each connection was told to close
