@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.routing import Match
 from starlette.types import Scope
 
 from service.auth import check_client
 from service.batcher import Ticket
+from service.exchange import infers
 from service.routes import classify, explain, v2
 from service.routes.common import name_tasks, split_names
 from service.runtime import Runtime
 
-# Those that need a place in the queue say that they may be refused one.
-_ROUTES = [
-    route
-    for part in (classify, explain, v2)
-    for route in part.router.routes
-    if isinstance(route, APIRoute) and 429 in route.responses
-]
+_ROUTES = [route for part in (classify, explain, v2) for route in part.router.routes if infers(route)]
 
 
 def check_queue(scope: Scope, runtime: Runtime) -> None:

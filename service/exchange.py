@@ -38,8 +38,8 @@ class Exchange:
     """Filled in while the request is served.
 
     at: time.time() of its arrival; client: address; traceparent, tracestate: by W3C's Trace Context; route: template
-    of the path, None if no route matched; seconds: that it took; received, sent: bytes of the bodies; error_type: as
-    the client was told; trace_id: 32 hex digits.
+    of the path, None if no route matched; infers: whether the route asks tasks about images; seconds: that it took;
+    received, sent: bytes of the bodies; error_type: as the client was told; trace_id: 32 hex digits.
     """
 
     id: str
@@ -49,6 +49,7 @@ class Exchange:
     tracestate: str | None
     at: float = field(default_factory=time.time)
     route: str | None = None
+    infers: bool = False
     status: int = 500  # unless an answer begins
     error_type: str | None = None
     tasks: Sequence[str] = ()
@@ -81,8 +82,15 @@ class Exchange:
     def end(self, scope: Scope, seconds: float) -> None:
         """Takes over what the router found out."""
         self.seconds = seconds
-        self.route = getattr(scope.get("route"), "path", None)
+        route = scope.get("route")
+        self.route = getattr(route, "path", None)
+        self.infers = infers(route)
         parameters = scope.get("path_params", {})
         task = parameters.get("task", parameters.get("model"))
         if task is not None:
             self.tasks = (task,)
+
+
+def infers(route: object) -> bool:
+    """Whether a route asks tasks about images: it then needs places in the queue, and says that it may be refused."""
+    return 429 in getattr(route, "responses", ())

@@ -33,27 +33,49 @@ class Forward:
     baseline_seconds: float | None
 
 
-@dataclass(frozen=True)
-class Shadow:
-    """Totals over what ran again in both ways, of one task label; agreeing: images with the same label in both."""
+class Reading:
+    """What a registry's series say by now. All are collected once: the registry itself does so for every single one."""
 
-    images: int
-    agreeing: int
-    reduced_seconds: float
-    full_seconds: float
+    def __init__(self, registry: CollectorRegistry) -> None:
+        samples = (sample for metric in registry.collect() for sample in metric.samples)
+        self._values = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+    def value(self, name: str, **labels: str) -> float:
+        """Of the series fpet_`name` with these labels, or 0 if there is none."""
+        return self._values.get((f"fpet_{name}", frozenset(labels.items())), 0.0)
 
 
-@dataclass(frozen=True)
-class Saving:
-    """Totals over the reduced forwards of one task label."""
+class _Forwards:
+    """Counters of what went through the model, with the label `task` and what token reduction has to do with it."""
 
-    task: str
-    images: int
-    tokens_in: int
-    tokens_out: int
-    forward_seconds: float
-    baseline_seconds: float
-    shadow: Shadow
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fpet_{name}", text, ("task", *labels), registry=registry)
+
+        self.images = counter("images", "Images that went through the model.", "tokens")
+        self.tokens_in = counter("tokens_in", "Tokens that entered the first block.", "tokens")
+        self.tokens_out = counter("tokens_out", "Tokens that left the last block.", "tokens")
+        self.seconds = counter("forward_seconds", "Time in the model.", "tokens")
+        self.baseline = counter(
+            "forward_baseline_seconds",
+            'What forward_seconds{tokens="reduced"} would have been without token reduction.',
+            "source",
+        )
+        self.shadow = counter(
+            "shadow_seconds", "Time of batches that ran again to compare, with token reduction and without.", "tokens"
+        )
+        self.agreement = counter(
+            "shadow_agreement", "Images in them, by whether both ways gave the same label.", "agree"
+        )
+
+    def start_at_zero(self, task: str) -> None:
+        """The series of a task label."""
+        for tokens in ("reduced", "full"):
+            for counter in (self.images, self.tokens_in, self.tokens_out, self.seconds, self.shadow):
+                counter.labels(task, tokens)
+        for agree in ("true", "false"):
+            self.agreement.labels(task, agree)
+        self.baseline.labels(task, CALIBRATED)
 
 
 class Metrics:
@@ -64,8 +86,10 @@ class Metrics:
         self._codes = tuple(codes)
         self._tasks: set[str] = {OTHER}
         ProcessCollector(registry=self.registry)
-        self._requests = self._counter("requests", "Requests that name a task.", "task", "code")
-        self.request_seconds = self._histogram("request_duration_seconds", "Arrival of a request to its answer.")
+        self._requests = self._counter("requests", "Requests to infer, by the tasks that they name.", "task", "code")
+        self._request_seconds = self._histogram(
+            "request_duration_seconds", "Arrival of a request to infer, to its answer.", "code"
+        )
         self.queue_seconds = self._histogram("queue_duration_seconds", "Decoded to the start of the forward.")
         self.decode_seconds = self._histogram("decode_duration_seconds", "Decoding the images of a request.")
         self._forward_duration = self._histogram("forward_duration_seconds", "One batch in the model.", "tokens")
@@ -76,25 +100,7 @@ class Metrics:
         self.queue_size = self._gauge("queue_size", "Images admitted and in no batch yet.")
         self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
         self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
-        self._images = self._counter("images", "Images that went through the model.", "task", "tokens")
-        self._tokens_in = self._counter("tokens_in", "Tokens that entered the first block.", "task", "tokens")
-        self._tokens_out = self._counter("tokens_out", "Tokens that left the last block.", "task", "tokens")
-        self._forward = self._counter("forward_seconds", "Time in the model.", "task", "tokens")
-        self._baseline = self._counter(
-            "forward_baseline_seconds",
-            'What forward_seconds{tokens="reduced"} would have been without token reduction.',
-            "task",
-            "source",
-        )
-        self._shadow = self._counter(
-            "shadow_seconds",
-            "Time of batches that ran again to compare, with token reduction and without.",
-            "task",
-            "tokens",
-        )
-        self._agreement = self._counter(
-            "shadow_agreement", "Images in them, by whether both ways gave the same label.", "task", "agree"
-        )
+        self._forwards = _Forwards(self.registry)
         self.batches = self._counter("batches", "Batches, by whether their one task was folded.", "path")
         self._task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
         self.resident_bytes = self._gauge(
@@ -102,7 +108,6 @@ class Metrics:
             "Tensors in memory: of the backbone, of tasks without it, of packed tasks' dequantised, of folded tasks.",
             "kind",
         )
-        self.folded_bytes = self._gauge("folded_bytes", "Folded tasks, in their budget folded_bytes.")
         self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")
         self.task_loads = self._counter("task_loads", "Attempts to load a task file.", "result")
         self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
@@ -119,12 +124,19 @@ class Metrics:
             self.batches.labels(path)
         for tokens in ("reduced", "full"):
             self._forward_duration.labels(tokens)
+        for code in self._codes:
+            self._request_seconds.labels(str(code))
 
     def add_task(self, task: str) -> None:
         """Gives a task a label of its own, unless there are too many."""
         if task not in self._tasks and len(self._tasks) <= MAX_TASK_LABELS:
             self._tasks.add(task)
             self._start_at_zero(task)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The labels of tasks, in order."""
+        return sorted(self._tasks)
 
     def label(self, task: str) -> str:
         """The label under which a task, or a name that is none, is counted."""
@@ -149,10 +161,10 @@ class Metrics:
                 self._task_bytes.remove(task)
 
     def count_request(self, tasks: Iterable[str], code: int, seconds: float) -> None:
-        """Counts an answered request: once in time, and once a label of the tasks that it names."""
+        """Counts an answered request to infer: once in time, and once a label of the tasks that it names."""
         for label in {self.label(task) for task in tasks}:
             self._requests.labels(label, str(code)).inc()
-        self.request_seconds.observe(seconds)
+        self._request_seconds.labels(str(code)).observe(seconds)
 
     def count_batch(self, forwards: Sequence[Forward]) -> None:
         """Counts what ran as one batch, one entry a task."""
@@ -162,16 +174,16 @@ class Metrics:
         self._forward_duration.labels(tokens).observe(sum(forward.seconds for forward in forwards))
         for forward in forwards:
             labels = (self.label(forward.task), tokens)
-            self._forward.labels(*labels).inc(forward.seconds)
-            self._images.labels(*labels).inc(forward.images)
-            self._tokens_in.labels(*labels).inc(forward.tokens_in)
-            self._tokens_out.labels(*labels).inc(forward.tokens_out)
+            self._forwards.seconds.labels(*labels).inc(forward.seconds)
+            self._forwards.images.labels(*labels).inc(forward.images)
+            self._forwards.tokens_in.labels(*labels).inc(forward.tokens_in)
+            self._forwards.tokens_out.labels(*labels).inc(forward.tokens_out)
             if forward.baseline_seconds is not None:
                 self.count_baseline(forward.task, forward.baseline_seconds)
 
     def count_baseline(self, task: str, seconds: float) -> None:
         """Counts what reduced forwards would have taken without reduction, for those whose `Forward` did not say it."""
-        self._baseline.labels(self.label(task), CALIBRATED).inc(seconds)
+        self._forwards.baseline.labels(self.label(task), CALIBRATED).inc(seconds)
 
     def count_shadow(
         self, tasks: Sequence[str], agree: Sequence[bool], *, reduced_seconds: float, full_seconds: float
@@ -179,50 +191,18 @@ class Metrics:
         """Counts a batch that ran again in both ways; a task and a truth value an image."""
         for task, same in zip(tasks, agree, strict=True):
             label = self.label(task)
-            self._agreement.labels(label, str(same).lower()).inc()
+            self._forwards.agreement.labels(label, str(same).lower()).inc()
             for tokens, seconds in (("reduced", reduced_seconds), ("full", full_seconds)):
-                self._shadow.labels(label, tokens).inc(seconds / len(tasks))
+                self._forwards.shadow.labels(label, tokens).inc(seconds / len(tasks))
 
-    def savings(self) -> list[Saving]:
-        """What the counters say about reduced forwards, by task label, so that no two pages can disagree."""
-        return [
-            Saving(
-                task=task,
-                images=int(self._reduced("images", task)),
-                tokens_in=int(self._reduced("tokens_in", task)),
-                tokens_out=int(self._reduced("tokens_out", task)),
-                forward_seconds=self._reduced("forward_seconds", task),
-                baseline_seconds=self._value("forward_baseline_seconds", task=task, source=CALIBRATED),
-                shadow=self._shadow_of(task),
-            )
-            for task in sorted(self._tasks)
-            if task != OTHER or self._reduced("images", OTHER)
-        ]
-
-    def _shadow_of(self, task: str) -> Shadow:
-        agreeing, others = (self._value("shadow_agreement", task=task, agree=agree) for agree in ("true", "false"))
-        return Shadow(
-            images=int(agreeing + others),
-            agreeing=int(agreeing),
-            reduced_seconds=self._value("shadow_seconds", task=task, tokens="reduced"),
-            full_seconds=self._value("shadow_seconds", task=task, tokens="full"),
-        )
-
-    def _reduced(self, name: str, task: str) -> float:
-        return self._value(name, task=task, tokens="reduced")
-
-    def _value(self, name: str, **labels: str) -> float:
-        return self.registry.get_sample_value(f"fpet_{name}_total", labels) or 0.0
+    def read(self) -> Reading:
+        """What all series of the registry say by now; called off the path of requests, as it takes time for each."""
+        return Reading(self.registry)
 
     def _start_at_zero(self, task: str) -> None:
         for code in self._codes:
             self._requests.labels(task, str(code))
-        for tokens in ("reduced", "full"):
-            for counter in (self._images, self._tokens_in, self._tokens_out, self._forward, self._shadow):
-                counter.labels(task, tokens)
-        for agree in ("true", "false"):
-            self._agreement.labels(task, agree)
-        self._baseline.labels(task, CALIBRATED)
+        self._forwards.start_at_zero(task)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"fpet_{name}", text, labels, registry=self.registry)

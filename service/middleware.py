@@ -17,7 +17,7 @@ from service.request_id import HEADER, identified
 
 
 class Observed:
-    """ASGI middleware; counts the requests that ask something of a task.
+    """ASGI middleware; counts the requests that ask tasks about images.
 
     checks: called with the scope of every request, which is refused with what they raise. draining: whether the service
     is about to stop. Its answers then close their connections: a client that goes on sending on one would otherwise
@@ -96,7 +96,7 @@ class Observed:
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere
             exchange.tasks = list(dict.fromkeys(map(self._metrics.label, exchange.tasks)))
-        if exchange.method == "POST" and exchange.tasks:
+        if exchange.method == "POST" and exchange.infers and exchange.tasks:
             self._metrics.count_request(exchange.tasks, exchange.status, exchange.seconds)
         for observe in self._observers:
             observe(exchange)

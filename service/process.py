@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 
+from prometheus_client import disable_created_metrics
+
 from fpet.allocator import keep_freed_memory, return_freed_memory
 
 # A forward that comes back from an operator waits so long for the event loop to let go of the interpreter: a tenth of
@@ -19,8 +21,11 @@ def settle() -> None:
 
     The garbage collector walks all objects from time to time, while every thread waits. torch and what it brings are
     hundreds of thousands, none of them garbage ever; from here on they are left out.
+
+    Metrics come without the series that say when each began: they were as many again, and Prometheus sees it itself.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from prometheus_client import Counter, Gauge
 
-from service.metrics import Metrics
+from service.metrics import Metrics, Reading
 
 Result = Literal["success", "failure"]
 Stage = Literal["decode", "queue", "inference"]
@@ -28,7 +28,8 @@ class Statistics:
     """Inferences by task, in all of their ways into the service, since it started."""
 
     def __init__(self, metrics: Metrics) -> None:
-        registry = self._registry = metrics.registry
+        registry = metrics.registry
+        self._read = metrics.read
         self._label = metrics.label
         self._requests = Counter(
             "fpet_inferences",
@@ -78,27 +79,35 @@ class Statistics:
         """Whether the task has counters of its own: those beyond the cap of labels share theirs."""
         return self._label(task) == task
 
+    def read(self) -> Counted:
+        """What was counted by now, of all tasks; see `Metrics.read`."""
+        return Counted(self._read())
+
+
+class Counted:
+    """What was counted by the time of a reading, by task."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._value = reading.value
+
     def requests(self, task: str, result: Result) -> Total:
         """Requests by outcome."""
-        labels = {"task": task, "result": result}
-        return Total(int(self._value("inferences_total", labels)), self._value("inference_seconds_total", labels))
+        count = self._value("inferences_total", task=task, result=result)
+        return Total(int(count), self._value("inference_seconds_total", task=task, result=result))
 
     def stage(self, task: str, stage: Stage) -> Total:
         """One stage of the requests that succeeded."""
-        seconds = self._value("stage_seconds_total", {"task": task, "stage": stage})
+        seconds = self._value("stage_seconds_total", task=task, stage=stage)
         return Total(self.requests(task, "success").count, seconds)
 
     def images(self, task: str) -> int:
         """Images in requests that succeeded."""
-        return int(self._value("inferred_images_total", {"task": task}))
+        return int(self._value("inferred_images_total", task=task))
 
     def batches(self, task: str) -> int:
         """Batches that ran with images of the task."""
-        return int(self._value("task_batches_total", {"task": task}))
+        return int(self._value("task_batches_total", task=task))
 
     def last(self, task: str) -> float:
         """When a request last succeeded, in seconds since the epoch; 0 if none did."""
-        return self._value("last_inference_timestamp_seconds", {"task": task})
-
-    def _value(self, name: str, labels: dict[str, str]) -> float:
-        return self._registry.get_sample_value(f"fpet_{name}", labels) or 0.0
+        return self._value("last_inference_timestamp_seconds", task=task)

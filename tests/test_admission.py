@@ -33,7 +33,7 @@ TWO_IMAGES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 COUNTERS: list[tuple[str, dict[str, str]]] = [
     ("failures_total", {"reason": "overloaded"}),
-    ("request_duration_seconds_count", {}),
+    ("request_duration_seconds_count", {"code": "429"}),
     *(("requests_total", {"code": "429", "task": task}) for task in ("digits", "plain")),
     *(("inferences_total", {"result": "failure", "task": task}) for task in ("digits", "plain")),
 ]
@@ -103,11 +103,11 @@ def test_it_looks_as_if_the_images_had_been_counted(
 
 
 def test_an_explanation_needs_a_place_too(service: Serving) -> None:
-    failed = service.runtime.statistics.requests("digits", "failure")
+    failed = service.runtime.statistics.read().requests("digits", "failure")
     with full(service):
         answer = service.client.post(EXPLAIN, content=IMAGE, headers={"content-type": "image/png"})
     assert (answer.status_code, answer.json()["error_type"]) == (429, "overloaded")
-    assert service.runtime.statistics.requests("digits", "failure") == failed  # it infers nothing
+    assert service.runtime.statistics.read().requests("digits", "failure") == failed  # it infers nothing
 
 
 @pytest.mark.parametrize("path", [*TWO_IMAGES, EXPLAIN])

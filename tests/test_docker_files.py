@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 from serving import Serving
 
 from service.settings import PREFIX, Settings
@@ -24,7 +21,6 @@ DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 PROMETHEUS = yaml.safe_load((ROOT / "docker/prometheus/prometheus.yml").read_text())
 PROVISIONING = ROOT / "docker/grafana/provisioning"
-DASHBOARD = json.loads((ROOT / "docker/grafana/dashboards/fpet.json").read_text())
 CORE = sorted((ROOT / "kubernetes").glob("*.yaml"))
 CUSTOM = sorted((ROOT / "kubernetes").glob("*/*.yaml"))
 KUBERNETES = "1.34"
@@ -41,22 +37,6 @@ def pod_specs() -> dict[str, Any]:
         "deployment": manifest("deployment")["spec"]["template"]["spec"],
         "serving runtime": manifest("kserve/cluster-serving-runtime")["spec"],
     }
-
-
-def expressions() -> Iterator[str]:
-    for panel in DASHBOARD["panels"]:
-        yield from (target["expr"] for target in panel.get("targets", ()))
-    yield from (variable["definition"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query")
-
-
-@pytest.fixture(scope="module")
-def exported(service: Serving) -> dict[str, set[str]]:
-    """Names of the series that the real service exports, each with the names of its labels."""
-    found: dict[str, set[str]] = {"up": set()}
-    for family in text_string_to_metric_families(service.client.get("/metrics").text):
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
 
 
 # The image.
@@ -76,6 +56,12 @@ def test_every_build_argument_is_declared() -> None:
         assert set(COMPOSE["services"][name]["build"].get("args", ())) <= declared
 
 
+def test_the_image_can_send_traces() -> None:
+    (code,) = re.findall(r"python3 -c '(import tomllib; .+?)'", DOCKERFILE, re.DOTALL)
+    listed = subprocess.check_output([sys.executable, "-c", code.replace("\\\n", "")], cwd=ROOT, text=True)
+    assert {re.split(">", line)[0] for line in listed.splitlines()} >= {"torch", "opentelemetry-sdk"}
+
+
 def test_the_last_stage_runs_as_a_user_and_stops_in_order() -> None:
     last = DOCKERFILE.rpartition("\nFROM ")[2]
     for line in ("USER 1000:1000", "STOPSIGNAL SIGTERM", f"EXPOSE {PORT}", 'ENTRYPOINT ["fpet"]', 'CMD ["serve"]'):
@@ -92,13 +78,15 @@ def test_the_context_holds_all_that_is_copied() -> None:
     assert all((ROOT / name).exists() for name in names)
 
 
-@pytest.mark.parametrize(("path", "healthy"), [("/readyz", True), ("/nowhere", False)])
-def test_the_health_check_asks_the_service(service: Serving, path: str, healthy: bool) -> None:
+@pytest.mark.parametrize(
+    ("host", "path"), [("127.0.0.1", "/readyz"), ("127.0.0.1", "/nowhere"), ("127.0.0.2", "/readyz")]
+)
+def test_the_health_check_asks_the_service(service: Serving, host: str, path: str) -> None:
     (code,) = re.findall(r'^HEALTHCHECK .*?"-c", \\\n\s+"(.+)"\]$', DOCKERFILE, re.MULTILINE)
     assert "'/readyz'" in code
-    environment = {**os.environ, "FPET_PORT": str(service.address[1])}
+    environment = {**os.environ, "FPET_HOST": host, "FPET_PORT": str(service.address[1])}
     done = subprocess.run([sys.executable, "-c", code.replace("/readyz", path)], env=environment, check=False)
-    assert (done.returncode == 0) == healthy
+    assert (done.returncode == 0) == ((host, path) == (service.address[0], "/readyz"))
 
 
 # Compose, Prometheus and Grafana.
@@ -123,9 +111,11 @@ def test_stopping_waits_until_the_service_has_drained() -> None:
     default = Settings.model_fields["shutdown_delay"].default + Settings.model_fields["drain_seconds"].default
     for name in OWN_SERVICES:
         assert int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) > default
-    spec = pod_specs()["deployment"]
-    (delay,) = (variable["value"] for variable in spec["containers"][0]["env"] if variable["name"].endswith("_DELAY"))
-    assert spec["terminationGracePeriodSeconds"] > float(delay) + Settings.model_fields["drain_seconds"].default
+    predictor = manifest("kserve/inference-service")["spec"]["predictor"]
+    for pod, spec in zip((pod_specs()["deployment"], predictor), pod_specs().values(), strict=True):
+        (delay,) = (one["value"] for one in spec["containers"][0]["env"] if one["name"].endswith("_DELAY"))
+        assert pod["terminationGracePeriodSeconds"] > float(delay) + Settings.model_fields["drain_seconds"].default
+        assert pod["enableServiceLinks"] is False  # they would be options: FPET_PORT, of a Service `fpet`
 
 
 def test_files_that_compose_mounts_exist() -> None:
@@ -150,31 +140,6 @@ def test_grafana_finds_prometheus_and_the_dashboard() -> None:
     assert source["jsonData"]["timeInterval"] == PROMETHEUS["global"]["scrape_interval"]
     mounted = dict(volume.split(":")[:2] for volume in COMPOSE["services"]["grafana"]["volumes"])
     assert mounted["./docker/grafana/dashboards"] == provider["options"]["path"]
-
-
-@pytest.mark.parametrize("expression", sorted(set(expressions())))
-def test_the_dashboard_asks_for_what_is_exported(expression: str, exported: dict[str, set[str]]) -> None:
-    names = re.findall(r"\b((?:fpet|process)_\w+|up\b)(?:\{(.*?)\})?", expression)
-    assert names
-    labels_of_all = set().union(*(exported[name] for name, _ in names))
-    for name, matchers in names:
-        asked = set(re.findall(r"(\w+)=~?\"", matchers)) - {"job"}
-        assert asked <= exported[name]
-    grouped = {label for group in re.findall(r"by \((.*?)\)", expression) for label in group.split(", ")}
-    assert grouped - {"instance"} <= labels_of_all
-
-
-def test_panels_have_places_and_numbers_of_their_own() -> None:
-    panels = DASHBOARD["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    cells = [
-        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
-        for panel in panels
-        for x in range(panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["h"])
-    ]
-    assert len(set(cells)) == len(cells)
-    assert max(x for x, _ in cells) < 24
 
 
 # Kubernetes.
@@ -210,11 +175,12 @@ def test_pods_run_as_the_image_does(name: str) -> None:
     assert security["readOnlyRootFilesystem"]
     assert not security["allowPrivilegeEscalation"]
     assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/tmp"]
     assert [volume.keys() for volume in spec["volumes"]] == [{"name", "emptyDir"}]
     assert [port["containerPort"] for port in container["ports"]] == [PORT]
     assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
-    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["readinessProbe"]["httpGet"]["path"] == container["startupProbe"]["httpGet"]["path"] == "/readyz"
     # What the service takes its number of workers from.
     assert container["resources"]["limits"]["cpu"]
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 
 import pytest
-from classify_requests import IMAGES
+from classify_requests import CLASSIFY, IMAGES
 from serving import Files, Serving, serving, small_settings
+from test_logs import logging_to
+
+from service.logs import JsonFormatter
+from service.request_id import HEADER
 
 
 def test_metrics_show_requests_tokens_and_what_was_saved(small_files: Files) -> None:
@@ -45,11 +50,9 @@ def test_a_request_that_names_many_tasks_counts_once(small_files: Files) -> None
             )
             assert answer.status_code == status
             assert fresh.metric("requests_total", task="digits", code=str(status)) == 1
+            assert fresh.metric("request_duration_seconds_count", code=str(status)) == 1
         assert fresh.metric("requests_total", task="plain", code="200") == 1
         assert fresh.metric("requests_total", task="_other", code="404") == 1
-        assert fresh.metric("request_duration_seconds_count") == 3
-        fresh.client.get("/v1/tasks")
-        assert fresh.metric("request_duration_seconds_count") == 3
 
 
 def test_tasks_are_listed_with_what_is_known_of_them(service: Serving) -> None:
@@ -65,12 +68,30 @@ def test_tasks_are_listed_with_what_is_known_of_them(service: Serving) -> None:
     assert digits["digest"] == service.classify(IMAGES[0]).json()["digest"]
 
 
+@pytest.mark.parametrize("path", ["/livez", "/v1/tasks/digits", "/v2/models/digits", "/v1/tasks/nothing", CLASSIFY])
+def test_head_is_get_without_the_body(service: Serving, path: str) -> None:
+    got, head = service.client.get(path), service.client.head(path)
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    for name in ("content-type", "content-length"):
+        assert head.headers[name] == got.headers[name]
+
+
+def test_a_request_for_a_head_is_logged_with_its_route(service: Serving) -> None:
+    with logging_to(JsonFormatter()) as log:
+        assert service.client.head("/v1/tasks/digits", headers={HEADER: "head"}).status_code == 200
+        service.until(lambda: len(log.of("head")) == 1)
+    (line,) = log.of("head")
+    assert (line["method"], line["route"], line["bytes_out"]) == ("HEAD", "/v1/tasks/{task}", 0)
+
+
 def test_health_and_documentation(service: Serving) -> None:
     assert service.client.get("/livez").json() == {"status": "alive"}
     assert service.client.get("/readyz").json() == {"status": "ready"}
     assert service.client.get("/").headers["location"] == "/docs"
     assert service.client.get("/docs").status_code == 200
-    described = service.client.get("/openapi.json").json()["paths"]["/v1/tasks/{task}/classify"]["post"]
+    document = service.client.get("/openapi.json").json()
+    assert document["info"]["version"] == version("fpet-serve")
+    described = document["paths"]["/v1/tasks/{task}/classify"]["post"]
     assert set(described["requestBody"]["content"]) >= {"image/*", "multipart/form-data", "application/json"}
     for code in ("200", "400", "404", "413", "415", "422", "429", "503", "504"):
         assert code in described["responses"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
 from fastapi.responses import RedirectResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from service.routes.common import RuntimeDep
 from service.schemas import Status
@@ -26,9 +30,17 @@ async def readyz(runtime: RuntimeDep, response: Response) -> Status:
 
 
 @router.get("/metrics", response_class=Response)
-async def metrics(runtime: RuntimeDep) -> Response:
-    """Metrics in Prometheus' text format."""
-    return Response(generate_latest(runtime.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+def metrics(runtime: RuntimeDep, accept: Annotated[str, Header()] = "") -> Response:
+    """Metrics in Prometheus' text format, or in that of OpenMetrics."""
+    encode, media_type = _encoder(accept)
+    return Response(encode(runtime.metrics.registry), media_type=media_type)
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    try:
+        return choose_encoder(accept)
+    except TypeError:  # a version that is no number
+        return choose_encoder("")
 
 
 @router.get("/", include_in_schema=False)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from service.calibration import Calibration, Point
-from service.metrics import Saving, Shadow
 from service.routes.common import RuntimeDep
+from service.savings import Saving, Shadow, savings
 from service.schemas import CalibrationPoint, Savings, ShadowSavings, TaskCalibration, TaskSavings
 
 router = APIRouter(tags=["savings"])
 
 
 @router.get("/v1/savings")
-async def get_savings(runtime: RuntimeDep) -> Savings:
+def get_savings(runtime: RuntimeDep) -> Savings:
     """What token reduction saved since the start, by the same counters as /metrics, and what the baseline rests on."""
     loaded = [entry.task for entry in runtime.catalog.entries() if entry.task]
     return Savings(
-        tasks=[_task(saving) for saving in runtime.metrics.savings()],
+        tasks=[_task(saving) for saving in savings(runtime.metrics)],
         calibration=[
             TaskCalibration(task=task.header.name, points=_points(runtime.engine.calibration(task))) for task in loaded
         ],

@@ -58,6 +58,8 @@ _GET: dict[str, Any] = {"responses": errors(404, 422, 503), "response_model_excl
 
 
 async def _latest(runtime: RuntimeDep, model: str) -> LoadedTask:
+    runtime.catalog.entry(model)  # what there is not will not be there once the service is ready
+    runtime.require_ready()
     return runtime.catalog.loaded(model)
 
 
@@ -94,7 +96,7 @@ async def ready(runtime: RuntimeDep, response: Response) -> Ready:
 
 
 @router.get("/v2/models/stats", responses=errors(503))
-async def all_statistics(runtime: RuntimeDep) -> AllStatistics:
+def all_statistics(runtime: RuntimeDep) -> AllStatistics:
     """What every model did since the service started. Beyond the first hundred tasks there are no counters."""
     tasks = [entry.task for entry in runtime.catalog.entries() if entry.task]
     return _statistics(runtime, *(task for task in tasks if runtime.statistics.has(task.header.name)))
@@ -113,16 +115,14 @@ async def get_version(task: VersionDep) -> ModelMetadata:
 
 
 @router.get(_MODEL + "/ready", **_GET)
-async def model_ready(task: ModelDep, runtime: RuntimeDep) -> ModelReady:
+async def model_ready(task: ModelDep) -> ModelReady:
     """Whether a model answers: any status but 200 says that it does not."""
-    runtime.require_ready()
     return ModelReady(name=task.header.name, ready=True)
 
 
 @router.get(_VERSION + "/ready", **_GET)
-async def version_ready(task: VersionDep, runtime: RuntimeDep) -> ModelReady:
+async def version_ready(task: VersionDep) -> ModelReady:
     """Whether a model answers, at this version."""
-    runtime.require_ready()
     return ModelReady(name=task.header.name, ready=True)
 
 
@@ -139,13 +139,13 @@ async def get_version_config(task: VersionDep, runtime: RuntimeDep) -> ModelConf
 
 
 @router.get(_MODEL + "/stats", **_GET)
-async def model_statistics(task: ModelDep, runtime: RuntimeDep) -> AllStatistics:
+def model_statistics(task: ModelDep, runtime: RuntimeDep) -> AllStatistics:
     """What a model did since the service started, over all of its versions."""
     return _statistics(runtime, task)
 
 
 @router.get(_VERSION + "/stats", **_GET)
-async def version_statistics(task: VersionDep, runtime: RuntimeDep) -> AllStatistics:
+def version_statistics(task: VersionDep, runtime: RuntimeDep) -> AllStatistics:
     """The same, if the model is at this version."""
     return _statistics(runtime, task)
 
@@ -163,13 +163,13 @@ async def infer_version(request: Request, task: VersionDep, runtime: RuntimeDep,
 
 
 def _statistics(runtime: Runtime, *tasks: LoadedTask) -> AllStatistics:
-    return AllStatistics(model_stats=[describe.statistics(task, runtime.statistics) for task in tasks])
+    counted = runtime.statistics.read()
+    return AllStatistics(model_stats=[describe.statistics(task, counted) for task in tasks])
 
 
 async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline: Deadline) -> Response:
     loop = asyncio.get_running_loop()
     arrived = loop.time()
-    runtime.require_ready()
     with runtime.inferences.admitted([task]) as ticket:
         body = await runtime.reader.read_whole(request, deadline)
         question, inference = await unless_gone(request, _ask(request, body, ticket, task, runtime, deadline=deadline))

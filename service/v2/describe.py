@@ -12,7 +12,7 @@ from importlib.metadata import version
 from service.catalog import Entry
 from service.loaded import LoadedTask
 from service.settings import Settings
-from service.statistics import Statistics, Total
+from service.statistics import Counted, Total
 from service.v2.request import OUTPUTS, PROBABILITIES
 from service.v2.schemas import (
     Duration,
@@ -94,7 +94,7 @@ def index_entry(entry: Entry, refusal: str | None = None) -> IndexEntry:
     return IndexEntry(name=entry.name, state="UNAVAILABLE", reason=entry.reason or refusal or "unloaded")
 
 
-def statistics(task: LoadedTask, counted: Statistics) -> ModelStatistics:
+def statistics(task: LoadedTask, counted: Counted) -> ModelStatistics:
     """What a task did since the service started."""
     name = task.header.name
     success, failure = (counted.requests(name, result) for result in ("success", "failure"))

@@ -1,0 +1,41 @@
+"""Gauges of what serves, with what, and of its limits: beside those of `metrics`, in its registry."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import get_args
+
+import torch
+from prometheus_client import CollectorRegistry, Gauge, Info
+
+from service.catalog import Catalog, State
+from service.engine import Engine
+from service.settings import Settings
+from service.v2.describe import server
+
+
+def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, catalog: Catalog) -> None:
+    """Adds fpet_build_info, fpet_queue_limit and fpet_tasks, which the catalog is asked for at every collection."""
+    build = Info("fpet_build", "What serves: versions, and where and in which type it computes.", registry=registry)
+    build.info(
+        {
+            "version": server().version,
+            "torch": str(torch.__version__),
+            "device": str(engine.device),
+            "dtype": str(engine.dtype).removeprefix("torch."),
+        }
+    )
+    limit = Gauge("fpet_queue_limit", "Images that the queue has places for; more are refused.", registry=registry)
+    limit.set(settings.max_queue)
+    tasks = Gauge(
+        "fpet_tasks",
+        "Tasks in the folder, by state; what was loaded before goes on answering while it is loading, or has failed.",
+        ["state"],
+        registry=registry,
+    )
+    for state in get_args(State):
+        tasks.labels(state).set_function(partial(_count, catalog, state))
+
+
+def _count(catalog: Catalog, state: State) -> int:
+    return sum(entry.state == state for entry in catalog.entries())

@@ -1,0 +1,12 @@
+"""What counters say, for tests that look at single ones."""
+
+from __future__ import annotations
+
+from service.metrics import Metrics
+from service.savings import Saving, savings
+
+
+def saving_of(metrics: Metrics, task: str) -> Saving:
+    """What was saved by a task."""
+    (saving,) = [saving for saving in savings(metrics) if saving.task == task]
+    return saving

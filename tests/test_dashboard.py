@@ -1,0 +1,57 @@
+"""What the dashboard asks for is exported, and what it makes of that is true."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+DASHBOARD = json.loads((Path(__file__).parent.parent / "docker/grafana/dashboards/fpet.json").read_text())
+
+
+def expressions() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    yield from (variable["definition"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query")
+
+
+@pytest.mark.parametrize("expression", sorted(set(expressions())))
+def test_the_dashboard_asks_for_what_is_exported(expression: str, exported: dict[str, set[str]]) -> None:
+    names = re.findall(r"\b((?:fpet|process)_\w+|up\b)(?:\{(.*?)\})?", expression)
+    assert names
+    labels_of_all = set().union(*(exported[name] for name, _ in names))
+    for name, matchers in names:
+        asked = set(re.findall(r"(\w+)=~?\"", matchers)) - {"job"}
+        assert asked <= exported[name]
+    grouped = {label for group in re.findall(r"by \((.*?)\)", expression) for label in group.split(", ")}
+    assert grouped - {"instance"} <= labels_of_all
+
+
+def test_panels_have_places_and_numbers_of_their_own() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
+        for panel in panels
+        for x in range(panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+
+
+def test_savings_are_shown_only_where_there_is_a_baseline() -> None:
+    """Nobody divides by one that is not known, nor subtracts from it."""
+    compared = [expression for expression in expressions() if "fpet_forward_baseline_seconds_total" in expression]
+    assert len(compared) == 5
+    for expression in compared:
+        assert re.search(r"fpet_forward_baseline_seconds_total\{[^}]*\}(\[[^]]*\])?\)* > 0", expression), expression
+
+
+def test_latency_is_that_of_requests_that_were_answered() -> None:
+    """Refusals take no time: with them, the more were refused the better it would look."""
+    selectors = re.findall(r"fpet_request_duration_seconds\w*(.*?)\[", " ".join(expressions()))
+    assert set(selectors) == {'{code="200"}'}
