@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from fpet import weights
 from service.admission import check_queue
@@ -20,6 +22,7 @@ from service.errors import ServiceError
 from service.exchange import Exchange
 from service.failures import ERROR_TYPES, STATUS_CODES
 from service.hardware import pick_device, pick_dtype
+from service.head_requests import HeadAsGet
 from service.limits import check_head
 from service.logs import log_exchange
 from service.metrics import Metrics
@@ -30,9 +33,13 @@ from service.runtime import running
 from service.settings import ALL, Settings
 from service.tracing import Tracing, start_tracing
 
+_PACKAGE = "fpet-serve"
 _DESCRIPTION = """Image classifiers from one frozen Vision Transformer, small adapters and token reduction.
 
 Every error is `{"error": sentence, "error_type": word}`."""
+
+_PUBLIC = (health.router, v2.health, admin.router)  # the last asks for the admin key itself
+_PRIVATE = tuple(part.router for part in (classify, explain, tasks, savings, v2, v2_repository))
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -63,17 +70,18 @@ def create_app(settings: Settings) -> FastAPI:
             await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
-        title="fpet-serve",
+        title=_PACKAGE,
+        version=version(_PACKAGE),
         description=_DESCRIPTION,
         lifespan=lifespan,
         # Its own spans name queries, into which clients might write what is secret.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     _watch_over(app, settings, metrics, tracing)
-    for public in (health.router, v2.health, admin.router):  # the last asks for the admin key itself
+    for public in _PUBLIC:
         app.include_router(public)
-    for part in (classify, explain, tasks, savings, v2, v2_repository):
-        app.include_router(part.router, dependencies=[Depends(client)], responses=errors(401, 403))
+    for private in _PRIVATE:
+        app.include_router(private, dependencies=[Depends(client)], responses=errors(401, 403))
     return app
 
 
@@ -81,10 +89,13 @@ def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tra
     """Every request is checked and observed, and every error is answered in one form."""
 
     async def fail(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.status_code == 405:
+            error = HTTPException(405, headers={"allow": ", ".join(_allowed(request))})
         return failed(error, Exchange.of(request), metrics).response()
 
     for kind in (ServiceError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, fail)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(
         Observed,
         metrics=metrics,
@@ -93,3 +104,11 @@ def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tra
         draining=lambda: app.state.runtime.status == "draining",
         observers=[log_exchange] if tracing is None else [tracing.record, log_exchange],
     )
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of a path, which may have several routes; the router names those of the first."""
+    every = [route for routes in (request.app, *_PUBLIC, *_PRIVATE) for route in routes.routes]
+    routes = [one for one in every if isinstance(one, Route) and one.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in routes for method in route.methods or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)

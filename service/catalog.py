@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import os
-import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from fpet.errors import FpetError, TaskError
-from fpet.files import read_bytes, remove_abandoned, write_atomically
+from fpet.files import write_atomically
 from fpet.task import Task
 from service.errors import InvalidTaskError, NotReadyError, StorageError, UnknownTaskError
 from service.loaded import LoadedTask
 from service.metrics import Metrics
+from service.task_folder import SUFFIX, Stamp, TaskFolder, stamp_of
 
 logger = logging.getLogger(__name__)
 
 State = Literal["available", "loading", "loaded", "failed"]
-SUFFIX = ".safetensors"
-
-# A file's time of change, length and inode, which differ once it is another file; then the time at which anything about
-# it changed, as who may read it.
-_Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -50,23 +45,18 @@ class Catalog:
     load: builds a task for service as the given generation; raises FpetError if it cannot. max_bytes: of a task file.
 
     Raises:
-        TaskError: if the folder does not exist.
+        TaskError: if the folder does not exist or cannot be listed.
     """
 
     def __init__(
         self, folder: Path, load: Callable[[Task, int], LoadedTask], metrics: Metrics, *, max_bytes: int
     ) -> None:
-        if not folder.is_dir():
-            raise TaskError(f"{folder}: the task folder does not exist")
         self.folder = folder
+        self._files = TaskFolder(folder, max_bytes)
         self._load = load
         self._metrics = metrics
-        self._max_bytes = max_bytes
-        for path in remove_abandoned(folder):
-            logger.info("removed %s, left by a process that was killed while it wrote", path.name)
-        self._skipped: set[Path] = set()
-        self._entries = {path.stem: Entry(path.stem, path) for path in self._paths()}
-        self._stamps: dict[str, _Stamp | None] = {}
+        self._entries = {name: Entry(name, path) for name, path in self._files.files().items()}
+        self._stamps: dict[str, Stamp | None] = {}
         # Of every name that ever served: a task that comes back is not taken for the one before.
         self._generations: dict[str, int] = {}
 
@@ -104,31 +94,35 @@ class Catalog:
         """
         entry = self.entry(name)
         if entry.task is None:
-            raise NotReadyError(f"the task {name!r} is {entry.state}" + (f": {entry.reason}" if entry.reason else ""))
+            reason = f": {entry.reason}" if entry.reason else ""
+            raise NotReadyError(f"the task {name!r} is {entry.state}{reason}", passing=entry.state == "loading")
         return entry.task
 
     def load(self, name: str) -> Entry:
-        """Reads a task's file and puts it into service; if that fails, what served before goes on serving."""
-        entry = self._replace(replace(self.entry(name), state="loading", reason=None, wanted=True))
-        self._stamps[name] = _stamp(entry.path)
-        try:
-            return self._serve(entry, self._build(name, self._read(entry.path), entry.path))
-        except Exception as error:  # whatever a file holds, it must not keep the others from serving
-            self._metrics.task_loads.labels("failed").inc()
-            return self._replace(replace(entry, state="failed", reason=_reason(entry, error)))
+        """Reads a task's file and puts it into service; if that fails, what served before goes on serving.
+
+        Raises:
+            UnknownTaskError: if there is no such task.
+        """
+        return self._take(self.entry(name), again=True, final=True)
 
     def unload(self, name: str) -> Entry:
-        """Takes a task out of service; requests in flight still finish on it."""
-        entry = replace(self.entry(name), state="available", reason=None, task=None, wanted=False)
+        """Takes a task out of service; requests in flight still finish on it.
+
+        Raises:
+            UnknownTaskError: if there is no such task.
+        """
+        entry = self.entry(name)
+        _log("out of service", entry.task)
         self._metrics.remove_task_bytes(name)
-        return self._replace(entry)
+        return self._replace(replace(entry, state="available", reason=None, task=None, wanted=False))
 
     def put(self, name: str, data: bytes) -> Entry:
         """Puts the task of a file's bytes into service, and its file into the folder; all of it happens or nothing.
 
         Raises:
             InvalidTaskError: if it cannot serve, with the reason.
-            StorageError: if the file cannot be written.
+            StorageError: if the file cannot be written, or the folder is gone.
         """
         path = self.folder / f"{name}{SUFFIX}"
         entry = self._entries.get(name, Entry(name, path))
@@ -137,17 +131,20 @@ class Catalog:
         except Exception as error:
             self._metrics.task_loads.labels("failed").inc()
             raise InvalidTaskError(_reason(entry, error)) from error
+        if not self.folder.is_dir():  # made anew, it would hold this task alone, as while it is not mounted
+            raise StorageError("the task folder is gone")
         try:
             write_atomically(path, data, TaskError)
         except TaskError as error:
             raise StorageError(_reason(entry, error)) from error
-        self._stamps[name] = _stamp(path)
+        self._stamps[name] = stamp_of(path)
         return self._serve(replace(entry, wanted=True), loaded)
 
     def delete(self, name: str) -> None:
         """Takes a task out of service and its file out of the folder.
 
         Raises:
+            UnknownTaskError: if there is no such task.
             StorageError: if the file cannot be removed; the task then goes on serving.
         """
         entry = self.entry(name)
@@ -159,49 +156,47 @@ class Catalog:
 
     def scan(self) -> list[Entry]:
         """Follows the folder: new files are put into service, changed ones too if they are wanted, and those that are
-        gone are dropped. Returns what was loaded or failed to."""
-        paths = {path.stem: path for path in self._paths()}
+        gone are dropped. Returns what became of those that were read.
+
+        The same bytes again stay what they are. A file may still be on its way: that it cannot serve is said once two
+        looks in a row find it as it was, and until then it is `loading`.
+
+        Raises:
+            TaskError: if the folder cannot be listed; everything stays as it is.
+        """
+        paths = self._files.files()
         for name in self._entries.keys() - paths.keys():
             self._drop(name)
-        changed = []
-        for name, path in paths.items():
-            entry = self._entries.get(name)
-            if entry is None:
-                self._replace(Entry(name, path, wanted=True))
-                changed.append(name)
-            elif entry.wanted and self._differs(entry):
-                changed.append(name)
-        return [self.load(name) for name in changed]
+        for name in paths.keys() - self._entries.keys():
+            self._replace(Entry(name, paths[name], "loading", wanted=True))
+        read = []
+        for entry in self.entries():
+            differs = self._differs(entry)
+            if entry.wanted and (differs or entry.state == "loading"):
+                read.append(self._take(entry, again=False, final=not differs))
+        return read
 
     def _differs(self, entry: Entry) -> bool:
         """Whether a file is another than was last looked at; or one that could not serve, but now may."""
-        now, then = _stamp(entry.path), self._stamps.get(entry.name)
+        now, then = stamp_of(entry.path), self._stamps.get(entry.name)
         if entry.state != "failed" and now is not None and then is not None:
             return now[:3] != then[:3]  # what serves does not change with who may read it
         return now != then
 
-    def _paths(self) -> list[Path]:
-        paths = [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if not path.name.startswith(".")]
-        return [path for path in paths if self._can_be_told(path)]
-
-    def _can_be_told(self, path: Path) -> bool:
-        """Names of files may be any bytes; those that are not UTF-8 have no place in an answer."""
+    def _take(self, entry: Entry, *, again: bool, final: bool) -> Entry:
+        """Reads a task's file. again: even if its bytes are those that serve; final: it is not about to change."""
+        entry = self._replace(replace(entry, state="loading", reason=None, wanted=True))
+        self._stamps[entry.name] = stamp_of(entry.path)
         try:
-            path.name.encode()
-        except UnicodeEncodeError:
-            if path not in self._skipped:
-                self._skipped.add(path)
-                logger.warning("skipped the task file %a: its name is not UTF-8", path.name)
-            return False
-        return True
-
-    def _read(self, path: Path) -> bytes:
-        status = _status(path)
-        if status is not None and not stat.S_ISREG(status.st_mode):  # to open a pipe is to wait for who writes to it
-            raise TaskError(f"{path}: cannot be read: it is not a regular file")
-        if status is not None and status.st_size > self._max_bytes:
-            raise TaskError(f"{path}: {status.st_size} bytes; the limit for a task file is {self._max_bytes}")
-        return read_bytes(path, TaskError)
+            data = self._files.read(entry.path)
+            if not again and entry.task is not None and hashlib.sha256(data).hexdigest() == entry.task.digest:
+                return self._replace(replace(entry, state="loaded"))
+            return self._serve(entry, self._build(entry.name, data, entry.path))
+        except Exception as error:  # whatever a file holds, it must not keep the others from serving
+            if not final:
+                return entry
+            self._metrics.task_loads.labels("failed").inc()
+            return self._replace(replace(entry, state="failed", reason=_reason(entry, error)))
 
     def _build(self, name: str, data: bytes, path: Path) -> LoadedTask:
         task = Task.parse(data, path)
@@ -214,10 +209,11 @@ class Catalog:
         self._metrics.add_task(entry.name)
         self._metrics.task_loads.labels("loaded").inc()
         self._metrics.set_task_bytes(entry.name, loaded.size)
+        _log("in service", loaded)
         return self._replace(replace(entry, state="loaded", reason=None, task=loaded))
 
     def _drop(self, name: str) -> None:
-        del self._entries[name]
+        _log("gone", self._entries.pop(name).task)
         self._stamps.pop(name, None)
         self._metrics.remove_task_bytes(name)
 
@@ -226,16 +222,12 @@ class Catalog:
         return entry
 
 
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    status = _status(path)
-    return status and (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
+def _log(what: str, task: LoadedTask | None) -> None:
+    """Says what became of a task; of one that did not serve there is nothing to say."""
+    if task is not None:
+        logger.info(
+            "the task %s is %s: generation %d, digest %s", task.header.name, what, task.generation, task.digest[:12]
+        )
 
 
 def _reason(entry: Entry, error: Exception) -> str:

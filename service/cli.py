@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from typing import Literal, get_args, get_origin
 
@@ -11,9 +12,12 @@ from pydantic import ValidationError
 from service.logs import configure
 from service.settings import PREFIX, SECRETS, Settings
 
+logger = logging.getLogger(__name__)
+
 _DESCRIPTION = """Serves the tasks of a folder over HTTP; /docs describes the interface. A flag wins over the
 environment, which wins over the default."""
 _INPUT_ERROR = 2
+_FAILED = 1
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,7 +39,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until SIGTERM or SIGINT.
+    """Serves until SIGTERM, SIGHUP or SIGINT; returns the exit code: 2 if an option is wrong, 1 if it cannot start.
 
     Raises:
         FpetError: if the backbone or the task folder cannot be used.
@@ -52,10 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
     from service.server import Server  # noqa: PLC0415
 
     configure(settings.log_level, settings.log_format)
+    if unknown := Settings.unknown_variables():
+        logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))
     server = Server(create_app(settings), settings)
     settle()
     server.run()
-    return 0
+    return _FAILED if server.failed else 0
 
 
 def read_settings(arguments: argparse.Namespace) -> Settings:

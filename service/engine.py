@@ -73,11 +73,12 @@ class Engine:
         """Loads the backbone and compares the forward with timm's before any answer depends on it.
 
         Raises:
-            BackboneError, UnsupportedError: if the file or the installed timm is not what the forward was written for.
+            BackboneError, UnsupportedError: if the file or the installed timm is not what the forward was written for,
+                or there is no such device.
         """
         backbone = load_backbone(path)
         check_parity(backbone)
-        backbone.vit.to(device=device, dtype=dtype)
+        backbone.move(device, dtype)
         same = device.type == "cpu" and dtype == torch.float32
         source = None if same else path
         return cls(backbone, device, dtype, metrics, unpacked_bytes=unpacked_bytes, source=source)
@@ -86,7 +87,7 @@ class Engine:
         """Builds a task and runs it once, so that what cannot answer is not put into service.
 
         Raises:
-            TaskError: if it does not fit the backbone, or its numbers overflow.
+            TaskError: if it does not fit the backbone or into memory, or its numbers overflow.
         """
         try:
             model = task.build(self.backbone, self.dtype, self.device)
@@ -108,7 +109,7 @@ class Engine:
                 (output,) = self._forward(Group(common, shortened), [_blank(loaded)]).outputs
                 if not output.logits.isfinite().all():
                     raise TaskError(f"{task.path}: the model cannot run: its answer to a blank image is not finite")
-        except (AssertionError, RuntimeError) as error:  # timm's and torch's words for shapes that do not fit
+        except RuntimeError as error:  # torch's word for too little memory
             raise TaskError(f"{task.path}: the model cannot run: {error}") from error
         self._families[name] = common
         return loaded
@@ -116,8 +117,8 @@ class Engine:
     def calibrate(self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None) -> None:
         """Runs both forwards of the task once at this batch size, to warm up, and then times them.
 
-        Sizes come in ascending order. Tasks of a family share their timings, as do those of it that are folded, and
-        those without a reducer have nothing to compare: they return at once.
+        Tasks of a family share their timings, as do those of it that are folded, and those without a reducer have
+        nothing to compare: they return at once.
         """
         timings = task.family.timings
         if task.tokens_out == task.tokens_in or not timings.start(folded is not None, batch_size):

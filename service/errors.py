@@ -144,13 +144,13 @@ class ClientGoneError(ServiceError):
 
 
 class NotReadyError(ServiceError):
-    """The service is starting or draining, or a task is not loaded."""
+    """The service is starting or draining, or a task is not loaded; passing: whether to ask again is worth while."""
 
     status = 503
     error_type = "not_ready"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, {"retry-after": "1"})
+    def __init__(self, message: str, *, passing: bool = True) -> None:
+        super().__init__(message, {"retry-after": "1"} if passing else {})
 
 
 class DeadlineExceededError(ServiceError):

@@ -114,7 +114,7 @@ class FoldedCache(Generic[Key]):
             if taken + instance.bytes > self._budget:
                 raise ConflictError(
                     f"the folded task has {instance.bytes} bytes; of the {self._budget} of folded_bytes "
-                    f"{taken} are taken by tasks that are pinned{'' if spare is _any else ' or about as hot'}"
+                    f"{taken} are taken by tasks that are pinned{'' if pinned else ' or about as hot'}"
                 )
             if pinned:
                 self._pinned.add(key)

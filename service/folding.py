@@ -59,7 +59,6 @@ class Folding:
         self._hopeless: WeakSet[LoadedTask] = WeakSet()
         self._sizes: WeakKeyDictionary[Family, int] = WeakKeyDictionary()  # of an instance of a task of it, in bytes
         self._closed = False
-        metrics.folded_bytes.set_function(lambda: self._cache.bytes)
         metrics.resident_bytes.labels("folded").set_function(lambda: self._cache.bytes)
 
     def group(self, task: LoadedTask, *, reduced: bool, dtype: torch.dtype = torch.uint8) -> Group:

@@ -16,6 +16,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from service.deadline import Deadline
+from service.disconnect import unless_gone
 from service.errors import (
     BadRequestError,
     ClientGoneError,
@@ -34,6 +35,7 @@ Model = TypeVar("Model", bound=pydantic.BaseModel)
 MULTIPART = "multipart/form-data"
 JSON = "application/json"
 BYTES = "application/octet-stream"
+_AS_IT_IS = "identity"
 ACCEPTED = f"image/*, {BYTES}, {MULTIPART} and {JSON}"
 
 
@@ -50,18 +52,20 @@ class BodyReader:
 
         Raises:
             UnsupportedTypeError, BadRequestError, InvalidRequestError, TooLargeError: by what was sent.
-            SlowRequestError, ClientGoneError: if it did not arrive.
+            SlowRequestError, ClientGoneError: if it did not arrive, or the client left before it was parsed.
             DeadlineExceededError: if it arrived and was not parsed in time.
         """
+        encoding = request.headers.get("content-encoding", _AS_IT_IS).strip().lower()
+        if encoding != _AS_IT_IS:
+            message = f"content encoding {encoding[:20]!r} is not accepted; send images as they are"
+            raise UnsupportedTypeError(message, {"accept-encoding": _AS_IT_IS})
         kind, options = parse_options_header(request.headers.get("content-type"))
         media_type = kind.decode("latin-1")
         if media_type == MULTIPART:
             async with _arriving(deadline):
                 return await self._read_multipart(request, options.get(b"boundary", b""))
         if media_type == JSON:
-            body = await self.read_whole(request, deadline)
-            async with deadline.limit():
-                return await asyncio.get_running_loop().run_in_executor(self.pool, parse_json, body, self.max_images)
+            return await unless_gone(request, self._parse_json(await self.read_whole(request, deadline), deadline))
         if media_type == BYTES or media_type.startswith("image/"):
             return [await self.read_whole(request, deadline)]
         sent = f"content type {media_type!r}" if media_type else "a body without content type"
@@ -75,13 +79,14 @@ class BodyReader:
             SlowRequestError, ClientGoneError: if it did not arrive.
         """
         async with _arriving(deadline):
-            return await self._read_whole(request, may_be_empty=may_be_empty)
-
-    async def _read_whole(self, request: Request, *, may_be_empty: bool = False) -> bytes:
-        body = b"".join([chunk async for chunk in self._chunks(request)])
+            body = b"".join([chunk async for chunk in self._chunks(request)])
         if not body and not may_be_empty:
             raise BadRequestError("the body is empty")
         return body
+
+    async def _parse_json(self, body: bytes, deadline: Deadline) -> list[bytes]:
+        async with deadline.limit():
+            return await asyncio.get_running_loop().run_in_executor(self.pool, parse_json, body, self.max_images)
 
     async def _read_multipart(self, request: Request, boundary: bytes) -> list[bytes]:
         form = _Form(self.max_images)

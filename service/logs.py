@@ -31,6 +31,7 @@ def configure(level: str, form: str) -> None:
     logging.captureWarnings(True)
     for name in _OWN:
         logging.getLogger(name).setLevel(own)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it counts changes; the catalog says what came of them
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of forms that clients are told about
 
 

@@ -19,6 +19,7 @@ from service.engine import Engine
 from service.errors import NotReadyError
 from service.folded import own_bytes
 from service.folding import Folding
+from service.gauges import add_gauges
 from service.hardware import cores
 from service.inference import Inferences
 from service.inputs import BodyReader
@@ -73,6 +74,7 @@ class Runtime:
             max_queue=settings.max_queue,
         )
         self.inferences = Inferences(self.batcher, self._decoder, self.folding.group, metrics, self.statistics)
+        add_gauges(metrics.registry, settings, engine, catalog)
         metrics.queue_size.set_function(lambda: self.batcher.queued)
         metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
         metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))

@@ -54,7 +54,7 @@ class Classification(Schema):
 
     task: str = Field(examples=["fashion-mnist"])
     digest: str = Field(description="SHA-256 of the task file that answered")
-    generation: int = Field(description="how often the task was replaced, counting from 1", examples=[1])
+    generation: int = Field(description="how often a task of this name was loaded, from 1", examples=[1])
     predictions: list[list[Prediction]] = Field(description="for each image the most probable labels, best first")
     probabilities: list[list[float]] | None = Field(
         default=None, description="for each image all labels' probabilities"

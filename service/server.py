@@ -1,10 +1,15 @@
-"""Uvicorn that turns readiness off, and goes on serving for a moment, before it stops accepting."""
+"""Uvicorn that turns readiness off, and goes on serving for a moment, before it stops accepting; it ends by itself if
+the service cannot start."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -18,7 +23,10 @@ _KEEP_ALIVE_SECONDS = 75
 
 
 class Server(uvicorn.Server):
-    """Serves the app until a signal; SIGTERM leaves load balancers `shutdown_delay` seconds to look elsewhere."""
+    """Serves the app until a signal; SIGTERM leaves load balancers `shutdown_delay` seconds to look elsewhere.
+
+    failed: whether it ended because the service could not start; the log has the reason.
+    """
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         config = uvicorn.Config(
@@ -38,6 +46,26 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._app = app
         self._delay = settings.shutdown_delay
+        self.failed = False
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGHUP, which a closed terminal sends, stops as SIGTERM does, unless `nohup` asked to ignore it."""
+        with super().capture_signals():
+            in_main = threading.current_thread() is threading.main_thread()  # others cannot listen
+            if not in_main or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+                yield
+                return
+            before = signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; whether to stop."""
+        self.failed = self._app.state.runtime.status == "failed"
+        return self.failed or await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called when the server is asked to stop, while its sockets still accept."""

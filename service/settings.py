@@ -5,6 +5,7 @@ An option `max_batch` is the environment variable FPET_MAX_BATCH and the flag --
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -25,6 +26,12 @@ def _split(value: object) -> object:
     return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
 
+def _named(value: object) -> object:
+    if value == "":  # as a path it would be the working directory
+        raise ValueError("is empty; leave it out for the default")
+    return value
+
+
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
@@ -39,7 +46,8 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least severe messages to log; info has a line a request"
+        default="info",
+        description="least severe messages to log; info has a line a request, save for health and metrics",
     )
     log_format: Literal["text", "json"] = Field(default="text", description="how to log: to read, or one object a line")
     otlp_endpoint: str | None = Field(
@@ -48,10 +56,12 @@ class Settings(BaseSettings):
         description="where to send traces by OTLP over HTTP; or OTEL_EXPORTER_OTLP_ENDPOINT says it",
     )
 
-    backbone: Path | None = Field(
+    backbone: Annotated[Path | None, BeforeValidator(_named)] = Field(
         default=None, description="safetensors file of the backbone; the embedded one if not given"
     )
-    tasks: Path | None = Field(default=None, description="folder of task files; the embedded one if not given")
+    tasks: Annotated[Path | None, BeforeValidator(_named)] = Field(
+        default=None, description="folder of task files; the embedded one if not given"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="where the forward runs; auto: cuda if there is one"
     )
@@ -131,6 +141,12 @@ class Settings(BaseSettings):
         default=1.0, ge=0, description="seconds after SIGTERM in which /readyz says 503 and requests are still accepted"
     )
     drain_seconds: float = Field(default=30.0, gt=0, description="seconds that accepted requests then have to finish")
+
+    @classmethod
+    def unknown_variables(cls) -> list[str]:
+        """Variables of the environment that are named like options and are none, as misspelt ones are."""
+        known = {f"{PREFIX}{name}".upper() for name in cls.model_fields}
+        return sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known)
 
     @model_validator(mode="before")
     @classmethod

@@ -5,6 +5,7 @@ Spans are made of a finished exchange, so that serving it costs nothing more whe
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
 
+logger = logging.getLogger(__name__)
+
 _NAME = "fpet-serve"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -24,12 +27,14 @@ def start_tracing(endpoint: str | None) -> Tracing | None:
     """Sends traces to a collector: `endpoint`, or else the one that the standard environment variables name.
 
     Headers, timeouts, sampling and the service's name come from OpenTelemetry's own variables. None without a
-    collector; nothing of OpenTelemetry's SDK is imported then.
+    collector; nothing of OpenTelemetry's SDK is imported then. None too if only a variable asks and the packages are
+    not installed.
 
     Raises:
-        UnsupportedError: if the packages are not installed.
+        UnsupportedError: if `endpoint` asks and the packages are not installed.
     """
-    if endpoint is None and not any(os.environ.get(name) for name in _ENDPOINTS):
+    asking = next((name for name in _ENDPOINTS if os.environ.get(name)), None)
+    if endpoint is None and asking is None:
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
@@ -37,7 +42,11 @@ def start_tracing(endpoint: str | None) -> Tracing | None:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError as error:
-        raise UnsupportedError(f"traces need OpenTelemetry: pip install 'fpet-serve[otel]' ({error})") from error
+        missing = f"traces need OpenTelemetry: pip install 'fpet-serve[otel]' ({error})"
+        if endpoint is None:  # platforms set such a variable for whatever they run
+            logger.warning("%s is set, but %s", asking, missing)
+            return None
+        raise UnsupportedError(missing) from error
     resource = Resource({"service.name": _NAME, "service.version": version(_NAME)})
     provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
     exporter = OTLPSpanExporter(endpoint=endpoint and endpoint.rstrip("/") + "/v1/traces")

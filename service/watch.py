@@ -9,6 +9,8 @@ from pathlib import Path
 
 from watchfiles import awatch
 
+from fpet.errors import FpetError
+
 logger = logging.getLogger(__name__)
 
 # Milliseconds. What is copied in pieces is looked at again and again; only whole files can be put into service.
@@ -19,7 +21,8 @@ _INTERVAL = 2000
 
 async def follow(folder: Path, changed: Callable[[], Awaitable[object]]) -> None:
     """Calls `changed` at the start, whenever something in the folder changes, and every other second, until it is
-    cancelled."""
+    cancelled. While that fails it is tried again, which is said once."""
+    failing = False
     while True:
         try:
             await changed()
@@ -27,6 +30,12 @@ async def follow(folder: Path, changed: Callable[[], Awaitable[object]]) -> None
                 folder, step=_STEP, debounce=_DEBOUNCE, recursive=False, rust_timeout=_INTERVAL, yield_on_timeout=True
             ):
                 await changed()
-        except Exception:
-            logger.exception("the task folder cannot be followed; trying again")
+                failing = False
+        except Exception as error:
+            if not failing:
+                foreseen = isinstance(error, (FpetError, OSError))
+                logger.error(
+                    "the task folder cannot be followed; trying again: %s", error, exc_info=None if foreseen else error
+                )
+            failing = True
             await asyncio.sleep(1)

@@ -56,6 +56,13 @@ def test_nobody_gets_a_mixture_while_tasks_change(changeable: Serving, tmp_path:
     assert len({answer.json().get("digest") for answer in answers} - {None}) > 6
 
 
+def test_one_of_several_that_put_a_new_task_created_it(changeable: Serving, tmp_path: Path) -> None:
+    data = task_file(tmp_path, "newcomer")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: put(changeable, "newcomer", data), range(8)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 7 + [201]
+
+
 def test_the_folder_is_followed(files: Files, tmp_path: Path) -> None:
     def digest(name: str) -> str | None:
         answer = running.client.get(f"/v1/tasks/{name}").json()
@@ -71,7 +78,8 @@ def test_the_folder_is_followed(files: Files, tmp_path: Path) -> None:
         (files.tasks / "letters.safetensors").write_bytes(data[:1000])
         running.until(lambda: running.client.get("/v1/tasks/letters").json()["state"] == "failed")
         assert running.classify(IMAGE, "letters").json()["generation"] == 1
-        shutil.move(tmp_path / "letters-1.bytes", files.tasks / "letters.safetensors")
+        task_file(tmp_path, "letters", seed=2)
+        shutil.move(tmp_path / "letters-2.bytes", files.tasks / "letters.safetensors")
         running.until(lambda: digest("letters") is not None)
         assert running.classify(IMAGE, "letters").json()["generation"] == 2
         (files.tasks / "letters.safetensors").unlink()

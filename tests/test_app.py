@@ -71,6 +71,7 @@ async def test_a_bad_task_file_is_reported_and_the_others_serve(small_files: Fil
             "/v1/tasks/broken/classify", content=pictures.png(), headers={"content-type": "image/png"}
         )
         assert (refused.status_code, refused.json()["error_type"]) == (503, "not_ready")
+        assert "retry-after" not in refused.headers  # to ask again would help nobody
 
 
 async def test_it_does_not_start_without_its_files(small_files: Files, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from counted import saving_of
 from serving import Files, write_task
 from small import METHODS, small_backbone, small_header
 
@@ -21,7 +22,7 @@ from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from service.engine import Engine
 from service.loaded import LoadedTask
-from service.metrics import Metrics, Saving
+from service.metrics import Metrics
 from service.work import Group, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -228,14 +229,18 @@ def test_a_task_whose_numbers_overflow_is_not_put_into_service(engine: Engine, s
         engine.load(dataclasses.replace(task, tensors=tensors), 1)
 
 
-def test_a_task_that_cannot_run_is_not_put_into_service(engine: Engine, tmp_path: Path) -> None:
+def test_a_task_for_other_images_is_not_put_into_service(engine: Engine, tmp_path: Path) -> None:
     backbone = small_backbone()
     header = dataclasses.replace(small_header(backbone), preprocessing=Preprocessing(size=(32, 32)))
     write_task(tmp_path / "digits.safetensors", header, backbone)
-    with pytest.raises(TaskError, match=r"digits\.safetensors: the model cannot run"):
+    with pytest.raises(TaskError, match=r"digits\.safetensors: the model cannot run on images of \(32, 32\)"):
         engine.load(Task.load(tmp_path / "digits.safetensors"), 1)
 
 
-def saving_of(metrics: Metrics, task: str) -> Saving:
-    (saving,) = [saving for saving in metrics.savings() if saving.task == task]
-    return saving
+@pytest.mark.usefixtures("little_memory")
+def test_a_task_that_needs_too_much_memory_is_not_put_into_service(engine: Engine, tmp_path: Path) -> None:
+    backbone = small_backbone()
+    header = small_header(backbone, Method("vpt-shallow", {"prompts": 40_000}), Method("ltmp"))
+    write_task(tmp_path / "digits.safetensors", header, backbone)
+    with pytest.raises(TaskError, match=r"digits\.safetensors: the model cannot run: .* memory"):
+        engine.load(Task.load(tmp_path / "digits.safetensors"), 1)

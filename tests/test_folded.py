@@ -174,7 +174,7 @@ def test_what_is_pinned_stays_and_what_cannot_fit_is_refused(instance: Instance)
     cache.add("a", sized(instance, 60), pinned=True)
     cache.add("b", sized(instance, 40))
     with pytest.raises(ConflictError, match=r"has 41 bytes; of the 100 of folded_bytes 60 are taken by .* pinned$"):
-        cache.add("c", sized(instance, 41))
+        cache.add("c", sized(instance, 41), pinned=True)
     assert kept(cache) == "ab"
     cache.add("c", sized(instance, 20))
     assert (kept(cache), cache.look("a")[1], cache.look("c")[1]) == ("ac", True, False)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from counted import saving_of
 from serving import Files, small_settings, write_foldable
 
 from fpet.header import Method
@@ -98,7 +99,7 @@ def test_a_task_that_becomes_hot_is_folded_and_says_so(part: Part, tmp_path: Pat
     assert part.value("batches_total", path="folded") == 5
     instance, pinned = part.folding.state(hot)
     assert instance is not None
-    assert part.value("folded_bytes") == part.value("resident_bytes", kind="folded") == instance.bytes > 0
+    assert part.value("resident_bytes", kind="folded") == instance.bytes > 0
     assert not pinned
 
 
@@ -110,14 +111,13 @@ def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path
     own = part.engine.calibration(hot, folded=True)
     assert [point.batch_size for point in own.points] == [1, 2, 4]
     assert own != part.engine.calibration(hot)
-    (before,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
+    before = saving_of(part.metrics, "hot")
     part.ask(hot, 1)
-    (after,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
+    after = saving_of(part.metrics, "hot")
     seconds = after.forward_seconds - before.forward_seconds
     assert after.baseline_seconds - before.baseline_seconds == pytest.approx(seconds * own.ratios[0])
     part.ask(hot, 1, reduced=False)  # costs, and saves nothing
-    (full,) = [saving for saving in part.metrics.savings() if saving.task == "hot"]
-    assert full == after
+    assert saving_of(part.metrics, "hot") == after
     other = part.serve(write_foldable(tmp_path, "other", 1))
     part.ask(other, 15)
     assert part.folded(other)
@@ -162,7 +162,7 @@ def test_a_hot_task_makes_room_for_itself_but_not_at_the_cost_of_a_pinned_one(
     with parts(small_files) as part:
         first = part.serve(write_foldable(tmp_path, "first"))
         part.folding.pin(first)
-        size = int(part.value("folded_bytes"))
+        size = int(part.value("resident_bytes", kind="folded"))
     with parts(small_files, folded_bytes=2 * size) as part:
         first, second, third = (part.serve(write_foldable(tmp_path, name, seed)) for seed, name in enumerate("abc"))
         part.folding.pin(first)
@@ -172,7 +172,7 @@ def test_a_hot_task_makes_room_for_itself_but_not_at_the_cost_of_a_pinned_one(
         assert [part.folded(task) for task in (first, second, third)] == [True, True, False]
         part.count(third, 1200)  # far hotter, and told so again
         assert [part.folded(task) for task in (first, second, third)] == [True, False, True]
-        assert (part.value("evictions_total"), part.value("folded_bytes")) == (1, 2 * size)
+        assert (part.value("evictions_total"), part.value("resident_bytes", kind="folded")) == (1, 2 * size)
         part.folding.pin(third)
         with pytest.raises(
             ConflictError, match=f"of the {2 * size} of folded_bytes {2 * size} are taken by tasks that"
@@ -203,11 +203,11 @@ def test_what_is_out_of_service_goes_and_does_not_come_back(part: Part, tmp_path
     group = part.folding.group(old, reduced=True)
     part.serving.clear()
     part.folding.retain()
-    assert (part.folding.state(old), part.value("folded_bytes")) == ((None, False), 0)
+    assert (part.folding.state(old), part.value("resident_bytes", kind="folded")) == ((None, False), 0)
     part.engine.run(group, [Work(old, PIXELS)])  # who began with it finishes with it
     with pytest.raises(ConflictError, match="the task 'task' is another by now"):
         part.folding.pin(old)
-    assert part.value("folded_bytes") == 0
+    assert part.value("resident_bytes", kind="folded") == 0
 
 
 def test_a_file_that_was_replaced_is_not_folded_under_the_old_digest(small_files: Files, tmp_path: Path) -> None:

@@ -47,6 +47,20 @@ def test_every_error_has_the_one_form(service: Serving, method: str, path: str, 
     assert set(answer.json()) == {"error", "error_type"}
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/tasks/digits", "DELETE, GET, HEAD, PUT"),
+        (CLASSIFY, "POST"),
+        ("/livez", "GET, HEAD"),
+        ("/docs", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_a_path_does_not_have_is_told_all_that_it_has(service: Serving, path: str, methods: str) -> None:
+    answer = service.client.patch(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "video/mp4"])
 def test_other_content_types_are_refused_by_naming_those_accepted(service: Serving, content_type: str) -> None:
     answer = service.client.post(CLASSIFY, content=b"x", headers={"content-type": content_type})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -104,6 +105,13 @@ async def test_what_is_wrong_is_said(
         await read(reader, request(in_chunks(body, 1000), content_type))
 
 
+async def test_a_compressed_body_is_refused_by_naming_how(reader: BodyReader) -> None:
+    with pytest.raises(UnsupportedTypeError, match="content encoding 'gzip' is not accepted") as refused:
+        await read(reader, request([gzip.compress(b"abc")], "image/png", content_encoding=" GZip"))
+    assert refused.value.headers == {"accept-encoding": "identity"}
+    assert await read(reader, request([b"abc"], "image/png", content_encoding="identity")) == [b"abc"]
+
+
 async def test_a_body_that_announces_too_much_is_not_read(reader: BodyReader) -> None:
     with pytest.raises(TooLargeError):
         await read(reader, incoming([], "image/png", content_length=str(MAX_BODY + 1)))
@@ -130,6 +138,17 @@ async def test_a_body_that_arrived_is_not_said_to_be_missing_when_its_parsing_ha
     try:
         with pytest.raises(DeadlineExceededError, match=r"no answer was ready within 0\.1 seconds"):
             await reader.read(request([encoded(b"x")], "application/json"), Deadline.after(0.1))
+    finally:
+        free.set()
+
+
+async def test_a_client_that_leaves_while_its_body_waits_to_be_parsed_is_gone(reader: BodyReader) -> None:
+    events = [{"type": "http.request", "body": encoded(b"x"), "more_body": False}, {"type": "http.disconnect"}]
+    free = threading.Event()
+    reader.pool.submit(free.wait)
+    try:
+        with pytest.raises(ClientGoneError):
+            await read(reader, incoming(events, "application/json"))
     finally:
         free.set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -110,6 +111,16 @@ def test_an_internal_error_is_found_under_the_id_of_its_request(small_files: Fil
     error, line = log.of("mine")
     assert (error["level"], line["error_type"]) == ("error", "internal_error")
     assert "AttributeError" in str(error["exception"])
+
+
+def test_who_follows_the_folder_does_not_count_its_changes() -> None:
+    code = (
+        "import logging; from service.logs import configure; configure('debug', 'text'); "
+        "logging.getLogger('service.catalog').info('in service'); logging.getLogger('watchfiles.main').info('1 change')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("in service")
 
 
 # Lines.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -59,20 +60,52 @@ def test_a_wrong_value_is_one_line_that_names_flag_and_variable(
     assert "max_images (64) must not exceed max_queue (1)" in capsys.readouterr().err
 
 
+def test_a_device_that_is_not_there_is_one_line(small_files: Files) -> None:
+    command = [sys.executable, "-m", "fpet.cli", "serve", "--device", "cuda", "--backbone", str(small_files.backbone)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fpet: no device 'cuda': ")
+    assert done.stderr.count("\n") == 1
+
+
+# A machine that lets the process have no more threads.
+_NO_THREADS = """
+import sys
+import threading
+from fpet.cli import main
+threading.stack_size(2**46)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_process_that_cannot_start_ends(small_files: Files) -> None:
+    command = [sys.executable, "-c", _NO_THREADS, "serve", "--port", "0", "--backbone", str(small_files.backbone)]
+    command += ["--tasks", str(small_files.tasks), "--workers", "1", "--threads", "1", "--shutdown-delay", "0"]
+    environment = {**os.environ, "FPET_MAX_BATCHS": "3"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert "variables that are no options: FPET_MAX_BATCHS\n" in done.stderr
+    assert "the service cannot start" in done.stderr
+    assert "can't start new thread" in done.stderr
+
+
 # What the process' memory is like is told once it has stopped; it is not ended by the signal for that.
 _SERVE = """
 import gc
 import signal
 import sys
 from fpet.cli import main
-signal.signal(signal.SIGTERM, lambda *_: None)
+for stop in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(stop, lambda *_: None)
 code = main(sys.argv[1:])
 print(gc.get_freeze_count())
 sys.exit(code)
 """
 
 
-def test_a_process_starts_answers_and_stops_on_sigterm(small_files: Files) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP])
+def test_a_process_starts_answers_and_stops_on_a_signal(small_files: Files, stop: signal.Signals) -> None:
     command = [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--device", "cpu", "--dtype", "float32"]
     command += ["--backbone", str(small_files.backbone), "--tasks", str(small_files.tasks)]
     command += ["--max-batch", "1", "--calibration-repeats", "1", "--shutdown-delay", "0"]
@@ -87,7 +120,7 @@ def test_a_process_starts_answers_and_stops_on_sigterm(small_files: Files) -> No
                 break
         with urllib.request.urlopen(f"{address}/readyz", timeout=20) as answer:
             assert answer.status == 200
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(stop)
         assert "Finished server process" in process.stderr.read()
         assert int(process.stdout.read()) > 100_000  # objects that the garbage collector leaves out
     assert process.returncode == 0

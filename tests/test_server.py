@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pictures
+import pytest
 from busy import busy
 from serving import Files, serving, small_settings
+
+from service.app import create_app
+from service.server import Server
 
 
 def test_readiness_ends_first_and_requests_are_finished(small_files: Files) -> None:
@@ -49,3 +55,23 @@ def test_who_has_not_sent_all_of_it_by_then_is_told_so_too(small_files: Files) -
         answer = connection.getresponse()
         assert (answer.status, b"not_ready" in answer.read()) == (503, True)
         connection.close()
+
+
+@pytest.fixture
+def sighup() -> Iterator[None]:
+    """What the signal does here afterwards is what it did before."""
+    before = signal.getsignal(signal.SIGHUP)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("sighup")
+def test_a_terminal_that_closes_stops_it_unless_that_is_ignored(small_files: Files) -> None:
+    settings = small_settings(small_files)
+    for before, stops in ((lambda *_: None, True), (signal.SIG_IGN, False)):
+        signal.signal(signal.SIGHUP, before)
+        server = Server(create_app(settings), settings)
+        with server.capture_signals():
+            signal.raise_signal(signal.SIGHUP)
+        assert server.should_exit == stops
+        assert signal.getsignal(signal.SIGHUP) is before

@@ -45,6 +45,22 @@ def test_values_out_of_bounds_are_refused(name: str, value: object) -> None:
         Settings(**{name: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["tasks", "backbone"])
+def test_an_empty_path_is_not_the_working_directory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + name.upper(), "")
+    with pytest.raises(ValidationError, match="is empty") as refused:
+        Settings()
+    assert [error["loc"] for error in refused.value.errors()] == [(name,)]
+
+
+def test_a_misspelt_variable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Settings.unknown_variables()
+    monkeypatch.setenv("FPET_MAX_BATCHS", "3")
+    monkeypatch.setenv("fpet_max_batch", "3")
+    assert Settings.unknown_variables() == sorted([*before, "FPET_MAX_BATCHS"])
+    assert Settings().max_batch == 3
+
+
 def test_a_request_must_fit_into_the_queue() -> None:
     with pytest.raises(ValidationError, match=r"max_images \(64\) must not exceed max_queue \(8\)"):
         Settings(max_queue=8)

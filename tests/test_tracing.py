@@ -192,6 +192,16 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         start_tracing("http://127.0.0.1:4318")
 
 
+def test_a_variable_of_the_platform_does_not_keep_the_service_from_starting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    assert start_tracing(None) is None
+    (record,) = caplog.records
+    assert record.getMessage().startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but traces need OpenTelemetry: pip")
+
+
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://collector:4317", "http:///v1"])
 def test_an_endpoint_is_an_address(endpoint: str) -> None:
     with pytest.raises(ValueError, match="otlp_endpoint"):

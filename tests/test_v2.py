@@ -145,9 +145,12 @@ def test_no_model_is_ready_before_the_service_is(small_files: Files) -> None:
         fresh.on_loop(fresh.runtime.warm.clear)
         fresh.runtime.status = "starting"
         assert infer(fresh, GOOD).status_code == 503
-        for path in ("/v2/models/digits/ready", "/v2/models/digits/versions/1/ready"):
+        fresh.on_loop(lambda: fresh.runtime.catalog.unload("plain"))  # as before it is loaded
+        for path in ("/v2/models/digits/ready", "/v2/models/digits/versions/1/ready", "/v2/models/plain"):
             answer = fresh.client.get(path)
             assert (answer.status_code, answer.json()["error"]) == (503, "the service is starting")
+            assert answer.headers["retry-after"] == "1"
+        fresh.on_loop(lambda: fresh.runtime.catalog.load("plain"))
         assert fresh.client.get("/v2/models/nothing/ready").status_code == 404
         (digits, _) = fresh.client.post("/v2/repository/index").json()
         assert digits == {"name": "digits", "state": "UNAVAILABLE", "reason": "the service is starting"}

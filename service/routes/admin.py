@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from service.auth import check_admin
 from service.catalog import Entry
 from service.deadline import Deadline
-from service.errors import ConflictError
+from service.errors import ConflictError, UnknownTaskError
 from service.inputs import BYTES
 from service.loaded import LoadedTask
 from service.routes.common import AuthorizationDep, RuntimeDep, errors
@@ -68,14 +68,14 @@ async def put_task(
 ) -> TaskInfo:
     """Puts a task into service, or another file in its place. Until it answers, the old one serves."""
     data = await runtime.task_reader.read_whole(request, Deadline.after(runtime.settings.deadline))
-    known = task in {entry.name for entry in runtime.catalog.entries()}
 
-    def put() -> Entry:
+    def put() -> tuple[bool, Entry]:
         _check(conditions, runtime, task)
-        return runtime.catalog.put(task, data)
+        return _entry(runtime, task) is None, runtime.catalog.put(task, data)
 
-    info = describe(await runtime.administer(put), runtime.folding)
-    response.status_code = 200 if known else 201
+    new, entry = await runtime.administer(put)
+    info = describe(entry, runtime.folding)
+    response.status_code = 201 if new else 200
     response.headers["etag"] = f'"{info.digest}"'
     return info
 
@@ -140,7 +140,7 @@ async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Call
 
 def _check(conditions: Conditions, runtime: Runtime, name: str) -> None:
     """Called where the catalog changes, so that nothing can change in between."""
-    entry = next((entry for entry in runtime.catalog.entries() if entry.name == name), None)
+    entry = _entry(runtime, name)
     if conditions.if_none_match and entry is not None:
         raise ConflictError(f"there is a task {name!r} already")
     if conditions.if_match is None:
@@ -150,3 +150,10 @@ def _check(conditions: Conditions, runtime: Runtime, name: str) -> None:
     wanted = {tag.strip().strip('"') for tag in conditions.if_match.split(",")}
     if wanted.isdisjoint({_ANY, entry.task.digest}):
         raise ConflictError(f"the task {name!r} is at generation {entry.task.generation}, digest {entry.task.digest}")
+
+
+def _entry(runtime: Runtime, name: str) -> Entry | None:
+    try:
+        return runtime.catalog.entry(name)
+    except UnknownTaskError:
+        return None

@@ -116,7 +116,7 @@ _ERRORS = {
         "the queue has 256 places, 256 are taken and 1 are needed",
     ),
     500: ("an id for the log and nothing else", "internal_error", "internal error 5f1c..."),
-    503: ("starting or draining", "not_ready", "the service is starting"),
+    503: ("starting, draining, or the task is not loaded; see Retry-After", "not_ready", "the service is starting"),
     504: ("the deadline passed", "deadline_exceeded", "no answer was ready within 30 seconds"),
     507: (
         "the task folder cannot be written",

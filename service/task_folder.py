@@ -1,0 +1,86 @@
+"""The folder of task files: which there are, what each looks like from outside, and what it holds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+from fpet.errors import TaskError
+from fpet.files import read_bytes, remove_abandoned
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".safetensors"
+
+# A file's time of change, length and inode, which differ once it is another file; then the time at which anything about
+# it changed, as who may read it.
+Stamp = tuple[int, int, int, int]
+
+
+class TaskFolder:
+    """Nothing in it is opened but to be read whole. max_bytes: of a task file.
+
+    Raises:
+        TaskError: if the folder does not exist.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        if not path.is_dir():
+            raise TaskError(f"{path}: the task folder does not exist")
+        self._path = path
+        self._max_bytes = max_bytes
+        self._skipped: set[Path] = set()
+        for left in remove_abandoned(path):
+            logger.info("removed %s, left by a process that was killed while it wrote", left.name)
+
+    def files(self) -> dict[str, Path]:
+        """The task files, each by the name that its task must have.
+
+        Raises:
+            TaskError: if the folder cannot be listed, as while it is not mounted: that says nothing about its files.
+        """
+        try:
+            paths = sorted(self._path.iterdir())
+        except OSError as error:
+            raise TaskError(f"{self._path}: the task folder cannot be listed: {error.strerror}") from error
+        visible = [path for path in paths if path.suffix == SUFFIX and not path.name.startswith(".")]
+        return {path.stem: path for path in visible if self._can_be_told(path)}
+
+    def read(self, path: Path) -> bytes:
+        """The content of a task file.
+
+        Raises:
+            TaskError: if it cannot be read, is no regular file or too long.
+        """
+        status = _status(path)
+        if status is not None and not stat.S_ISREG(status.st_mode):  # to open a pipe is to wait for who writes to it
+            raise TaskError(f"{path}: cannot be read: it is not a regular file")
+        if status is not None and status.st_size > self._max_bytes:
+            raise TaskError(f"{path}: {status.st_size} bytes; the limit for a task file is {self._max_bytes}")
+        return read_bytes(path, TaskError)
+
+    def _can_be_told(self, path: Path) -> bool:
+        """Names of files may be any bytes; those that are not UTF-8 have no place in an answer."""
+        try:
+            path.name.encode()
+        except UnicodeEncodeError:
+            if path not in self._skipped:
+                self._skipped.add(path)
+                logger.warning("skipped the task file %a: its name is not UTF-8", path.name)
+            return False
+        return True
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """What tells from outside that a file changed; None if it cannot be looked at."""
+    status = _status(path)
+    return status and (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None

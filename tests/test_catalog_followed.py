@@ -1,0 +1,115 @@
+"""What happens in the task folder takes effect, and what only seems to happen there does not."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from serving import write_task
+from small import small_header
+from test_catalog import BACKBONE, catalog_of
+
+from fpet.errors import TaskError
+from service.catalog import Catalog
+from service.errors import StorageError
+from service.metrics import Metrics
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics([], [])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The file of a task, in a folder of its own."""
+    path = tmp_path / "tasks" / "digits.safetensors"
+    write_task(path, small_header(BACKBONE), BACKBONE)
+    return path
+
+
+@pytest.fixture
+def catalog(file: Path, metrics: Metrics) -> Catalog:
+    """It serves the task."""
+    catalog = catalog_of(file.parent, metrics)
+    catalog.load("digits")
+    return catalog
+
+
+def test_a_folder_that_is_gone_for_a_moment_takes_no_task_along(catalog: Catalog, file: Path, tmp_path: Path) -> None:
+    task = catalog.loaded("digits")
+    file.parent.rename(tmp_path / "elsewhere")
+    with pytest.raises(TaskError, match="the task folder cannot be listed: No such file"):
+        catalog.scan()
+    assert catalog.loaded("digits") is task
+    data = (tmp_path / "elsewhere" / file.name).read_bytes()
+    with pytest.raises(StorageError, match="the task folder is gone"):
+        catalog.put("digits", data)  # which does not make it anew
+    (tmp_path / "elsewhere").rename(file.parent)
+    assert catalog.scan() == []
+    file.unlink()
+    assert catalog.scan() == catalog.entries() == []
+
+
+def test_the_same_bytes_again_are_the_same_task(catalog: Catalog, file: Path, metrics: Metrics) -> None:
+    task, data = catalog.loaded("digits"), file.read_bytes()
+    os.utime(file, (0, 0))
+    catalog.scan()
+    file.unlink()
+    file.write_bytes(data)  # as a volume delivers them again
+    catalog.scan()
+    assert catalog.loaded("digits") is task
+    assert catalog.entry("digits").state == "loaded"
+    assert catalog.scan() == []  # its new time of change is known by now
+    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
+    assert catalog.load("digits").task is not task  # somebody asked for it
+
+
+def test_the_old_bytes_mend_what_failed(catalog: Catalog, file: Path) -> None:
+    task, data = catalog.loaded("digits"), file.read_bytes()
+    file.write_bytes(b"no task")
+    assert catalog.load("digits").state == "failed"
+    file.write_bytes(data)
+    (entry,) = catalog.scan()
+    assert (entry.state, entry.reason, entry.task) == ("loaded", None, task)
+
+
+def test_a_file_that_is_being_written_has_not_failed(
+    catalog: Catalog, file: Path, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_task(file.parent / "elsewhere" / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
+    data = (file.parent / "elsewhere" / "digits.safetensors").read_bytes()
+    for length in range(0, len(data), len(data) // 4):
+        file.write_bytes(data[:length])
+        assert [entry.state for entry in catalog.scan()] == ["loading"]
+        assert catalog.loaded("digits").generation == 1
+    file.write_bytes(data)
+    assert [entry.state for entry in catalog.scan()] == ["loaded"]
+    assert catalog.loaded("digits").generation == 2
+    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 0
+    assert caplog.records == []
+
+
+def test_a_file_that_stays_bad_failed_once(catalog: Catalog, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file.write_bytes(b"no task")
+    states = [entry.state for _ in range(3) for entry in catalog.scan()]
+    assert states == ["loading", "failed"]
+    assert len(caplog.records) == 1
+
+
+def test_the_log_tells_what_becomes_of_tasks(catalog: Catalog, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = catalog.loaded("digits").digest[:12]
+    with caplog.at_level(logging.INFO):
+        catalog.unload("digits")
+        write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
+        second = catalog.put("digits", file.read_bytes()).task
+        file.unlink()
+        catalog.scan()
+    assert second is not None
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the task digits is out of service: generation 1, digest {first}",
+        f"the task digits is in service: generation 2, digest {second.digest[:12]}",
+        f"the task digits is gone: generation 2, digest {second.digest[:12]}",
+    ]
