@@ -61,7 +61,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line; returns the exit code: 0, or 2 with one line on standard error if input or output fail."""
+    """Runs a command line; returns the exit code: 0, or 2 if input or output fail, which one line on
+    standard error says."""
     arguments = parser().parse_args(argv)
     try:
         code = int(arguments.run(arguments))
@@ -76,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
-        print(f"fpet: the output cannot be written: {error.strerror}", file=sys.stderr)
+        if error.errno != errno.EPIPE:  # who reads no further, as `head`, knows
+            print(f"fpet: the output cannot be written: {error.strerror}", file=sys.stderr)
         # What is left of it would be written, again in vain, when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _INPUT_ERROR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -121,6 +122,16 @@ def test_an_output_that_cannot_be_written_is_one_line() -> None:
             [sys.executable, "-m", "fpet.cli", "tasks"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (2, "fpet: the output cannot be written: No space left on device\n")
+
+
+def test_nothing_is_said_to_who_reads_no_further() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "fpet.cli", "tasks"], stdout=pipe, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "")
 
 
 def test_arguments_are_numbers_words_and_lists() -> None:
