@@ -77,7 +77,11 @@ def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[
     each = (_resident() - before) / (tasks - 1)
     first_half = _cycled(catalog, names[0], cycles // 2)
     second_half = _cycled(catalog, names[0], cycles - cycles // 2)
-    times = [_answer_time(engine, catalog, names[i % tasks]) for i in range(_TIMINGS)]
+    times, forwards = [], []
+    for i in range(_TIMINGS):
+        times.append(_answer_time(engine, catalog, names[i % tasks]))
+        task = catalog.loaded(names[i % tasks])
+        forwards.append(engine.seconds(Group(task.family, True), task, 1))
     return [
         ("bytes of a task file", f"{size:,}"),
         ("bytes of a task's tensors, as the service tells them", f"{resident_bytes(catalog.serving()) / tasks:,.0f}"),
@@ -91,6 +95,7 @@ def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[
             f"{1000 * statistics.median(times):.1f}",
         ),
         ("largest", f"{1000 * max(times):.1f}"),
+        ("that median, to a forward of one image", f"{statistics.median(times) / statistics.median(forwards):.2f}"),
         *_unpacking(engine, catalog.loaded(names[0])),
     ]
 

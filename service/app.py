@@ -49,14 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
         FpetError: if the backbone or the task folder cannot be used, or traces are asked for and cannot be sent.
     """
     metrics = Metrics(STATUS_CODES, ERROR_TYPES)
-    device = pick_device(settings.device)
-    engine = Engine.start(
-        settings.backbone or weights.default_backbone(),
-        device,
-        pick_dtype(settings.dtype, device),
-        metrics,
-        unpacked_bytes=settings.unpacked_bytes,
-    )
+    engine = _start_engine(settings, metrics)
     catalog = Catalog(settings.tasks or weights.tasks_folder(), engine.load, metrics, max_bytes=settings.max_task_bytes)
     catalog.require(set(settings.preload) - {ALL})
     tracing = start_tracing(settings.otlp_endpoint)
@@ -83,6 +76,12 @@ def create_app(settings: Settings) -> FastAPI:
     for private in _PRIVATE:
         app.include_router(private, dependencies=[Depends(client)], responses=errors(401, 403))
     return app
+
+
+def _start_engine(settings: Settings, metrics: Metrics) -> Engine:
+    device = pick_device(settings.device)
+    path, dtype = settings.backbone or weights.default_backbone(), pick_dtype(settings.dtype, device)
+    return Engine.start(path, device, dtype, metrics, unpacked_bytes=settings.unpacked_bytes)
 
 
 def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:

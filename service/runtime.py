@@ -140,8 +140,7 @@ class Runtime:
             logger.exception("the service cannot start")
             self._started("failed")
             return
-        tasks = [entry for entry in self.catalog.entries() if entry.task]
-        logger.info("ready: %d tasks on %s in %s", len(tasks), self.engine.device, self.engine.dtype)
+        logger.info("ready: %d tasks on %s in %s", len(self.catalog.serving()), self.engine.device, self.engine.dtype)
         self._started("ready")
 
     def _started(self, status: Status) -> None:

@@ -15,11 +15,11 @@ router = APIRouter(tags=["savings"])
 @router.get("/v1/savings")
 def get_savings(runtime: RuntimeDep) -> Savings:
     """What token reduction saved since the start, by the same counters as /metrics, and what the baseline rests on."""
-    loaded = [entry.task for entry in runtime.catalog.entries() if entry.task]
     return Savings(
         tasks=[_task(saving) for saving in savings(runtime.metrics)],
         calibration=[
-            TaskCalibration(task=task.header.name, points=_points(runtime.engine.calibration(task))) for task in loaded
+            TaskCalibration(task=task.header.name, points=_points(runtime.engine.calibration(task)))
+            for task in runtime.catalog.serving()
         ],
     )
 

@@ -98,8 +98,9 @@ async def ready(runtime: RuntimeDep, response: Response) -> Ready:
 @router.get("/v2/models/stats", responses=errors(503))
 def all_statistics(runtime: RuntimeDep) -> AllStatistics:
     """What every model did since the service started. Beyond the first hundred tasks there are no counters."""
-    tasks = [entry.task for entry in runtime.catalog.entries() if entry.task]
-    return _statistics(runtime, *(task for task in tasks if runtime.statistics.has(task.header.name)))
+    return _statistics(
+        runtime, *(task for task in runtime.catalog.serving() if runtime.statistics.has(task.header.name))
+    )
 
 
 @router.get(_MODEL, **_GET)
