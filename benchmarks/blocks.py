@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.markdown import table
-from benchmarks.summary import Results, Spread, conditions
-from fpet.results import Row, read_rows
+from benchmarks.summary import Results, Spread, conditions, read_tables
+from fpet.results import Row
 
 _HEAD = """## Accuracy against the merging block
 
@@ -82,7 +82,7 @@ if __name__ == "__main__":
     parser.add_argument("table", type=Path, nargs="+", metavar="CSV", help="what `fpet sweep` wrote")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw the curves; needs matplotlib")
     options = parser.parse_args()
-    read = [row for path in options.table for row in read_rows(path)]
+    read = read_tables(options.table)
     print(markdown(read))
     if options.plot:
         plot(read, options.plot)

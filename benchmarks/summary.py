@@ -5,8 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from fpet.results import Row
+from fpet.errors import TaskError
+from fpet.results import Row, read_rows
 
 # A run without token reduction is the measure of another if they agree in all of these.
 _SHARED = ("data", "seed", "adapter", "adapter_arguments", "head_bits", "epochs", "batch_size", "lr", "precision")
@@ -30,6 +32,22 @@ class Spread:
         """With two decimals, times `factor`; sign: "+" to show it always."""
         mean = f"{factor * self.mean:{sign}.2f}"
         return mean if self.deviation is None else f"{mean} ± {factor * self.deviation:.2f}"
+
+
+def read_tables(paths: Iterable[Path]) -> list[Row]:
+    """The rows of what `fpet sweep` wrote.
+
+    Raises:
+        SystemExit: naming a file that is missing, holds no run or is no such table.
+    """
+    try:
+        tables = {path: read_rows(path) for path in paths}
+    except TaskError as error:
+        raise SystemExit(str(error)) from error
+    for path, rows in tables.items():
+        if not rows:
+            raise SystemExit(f"{path}: there is no run in it" if path.exists() else f"{path}: there is no such file")
+    return [row for rows in tables.values() for row in rows]
 
 
 class Results:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.markdown import table
-from benchmarks.summary import Results, conditions
-from fpet.results import Row, read_rows
+from benchmarks.summary import Results, conditions, read_tables
+from fpet.results import Row
 
 _ACCURACY = """## Accuracy
 
@@ -91,4 +91,4 @@ def _difference(row: Row, measure: Row | None) -> float | None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, nargs="+", metavar="CSV", help="what `fpet sweep` wrote")
-    print(markdown([row for path in parser.parse_args().table for row in read_rows(path)]))
+    print(markdown(read_tables(parser.parse_args().table)))

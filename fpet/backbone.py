@@ -58,12 +58,12 @@ class Backbone:
     resampled_from: tuple[int, int] | None = None
 
     def move(self, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
-        """Moves the weights to a device, as another type if one is given; UnsupportedError if there is none."""
+        """Moves the weights to a device, as another type if one is given; UnsupportedError if they cannot be there."""
         try:
             torch.zeros(1, device=device).item()  # meta would take the weights, but holds no values
             self.vit.to(device=device, dtype=dtype)
-        except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there
-            raise UnsupportedError(f"no device '{device}': {str(error).splitlines()[0]}") from error
+        except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there, or is full
+            raise UnsupportedError(f"the device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
 
 
 def create_backbone(

@@ -46,8 +46,40 @@ def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) ->
     return cast(Tensor, model(normalised)).float()
 
 
-@torch.inference_mode()
+@dataclass(frozen=True)
+class Confusion:
+    """How many test images of which class were taken for which.
+
+    reduced, unreduced: int64 [K, K] on the CPU, by class (row) and answer (column), with the task's token reduction and
+    without any; agreeing: how many images both answer alike.
+    """
+
+    reduced: Tensor
+    unreduced: Tensor
+    agreeing: int
+
+
 def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Evaluation:
+    """Classifies a split with and without token reduction, as `confusion`, which raises the same."""
+    return summary(model, confusion(model, split, preprocessing, batch_size))
+
+
+def summary(model: AdaptedViT, counted: Confusion) -> Evaluation:
+    """What the counted answers of a model come to."""
+    images = int(counted.reduced.sum())
+    return Evaluation(
+        images=images,
+        accuracy=int(counted.reduced.trace()) / images,
+        accuracy_unreduced=int(counted.unreduced.trace()) / images,
+        agreement=counted.agreeing / images,
+        tokens_in=model.tokens_in,
+        tokens_out=model.tokens_out,
+        tokens_vary=model.reducer.tokens_vary,
+    )
+
+
+@torch.inference_mode()
+def confusion(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Confusion:
     """Classifies a split with and without token reduction, resizing batch by batch.
 
     The model is put in evaluation mode; it runs in its own dtype, on its own device.
@@ -58,21 +90,15 @@ def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batc
     model.eval()
     reduces = not isinstance(model.reducer, NoReduction)
     unreduced = model.unreduced()
-    right = right_unreduced = agreeing = 0
+    classes = len(next(model.head.parameters()))
+    reduced_counts, unreduced_counts = torch.zeros((2, classes, classes), dtype=torch.int64)
+    agreeing = 0
     batches = split.batches(preprocessing, batch_size)
     for images, targets in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
         answers = classify(model, images, preprocessing).argmax(dim=1).cpu()
         plain = classify(unreduced, images, preprocessing).argmax(dim=1).cpu() if reduces else answers
-        right += int((answers == targets).sum())
-        right_unreduced += int((plain == targets).sum())
+        one = torch.ones_like(targets)
+        reduced_counts.index_put_((targets, answers), one, accumulate=True)
+        unreduced_counts.index_put_((targets, plain), one, accumulate=True)
         agreeing += int((answers == plain).sum())
-    count = len(split)
-    return Evaluation(
-        images=count,
-        accuracy=right / count,
-        accuracy_unreduced=right_unreduced / count,
-        agreement=agreeing / count,
-        tokens_in=model.tokens_in,
-        tokens_out=model.tokens_out,
-        tokens_vary=model.reducer.tokens_vary,
-    )
+    return Confusion(reduced_counts, unreduced_counts, agreeing)

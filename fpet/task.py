@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from fpet.adapters.base import Adapter
 from fpet.backbone import Backbone
 from fpet.errors import TaskError, UnsupportedError
 from fpet.files import parse_safetensors, read_bytes, write_safetensors
-from fpet.header import TaskHeader
+from fpet.header import HeadSpec, Method, TaskHeader
 from fpet.linear import LowBitLinear
 from fpet.packing import check_tensors, pack_module, unpack_module
 from fpet.reducers import build_reducer
@@ -27,6 +28,7 @@ from fpet.vit import AdaptedViT, refuse_misfit
 
 _METADATA_KEY = "fpet"
 _DTYPES = (torch.float32, torch.uint8)  # values, and packed codes
+_BLUEPRINTS = 64  # of which one is held for all tasks that have it
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +117,7 @@ def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0)
     Raises:
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
-    modules = _new_modules(header, backbone.geometry)
+    modules = _new_modules(header.adapter, header.reducer, header.head, len(header.labels), backbone.geometry)
     return AdaptedViT(backbone, modules.adapter, modules.reducer, modules.head, drop_path=drop_path)
 
 
@@ -127,23 +129,29 @@ class _Modules(NamedTuple):
     head: LowBitLinear
 
 
-def _new_modules(header: TaskHeader, geometry: Geometry) -> _Modules:
-    adapter = build_adapter(header.adapter.kind, geometry, header.adapter.arguments)
-    layout = Layout.of(geometry, adapter.num_prompts)
-    reducer = build_reducer(header.reducer.kind, geometry, layout, header.reducer.arguments)
-    return _Modules(
-        adapter, reducer, LowBitLinear(geometry.embed_dim, len(header.labels), header.head.bits, header.head.bias)
-    )
+def _new_modules(adapter: Method, reducer: Method, head: HeadSpec, classes: int, geometry: Geometry) -> _Modules:
+    adapting = build_adapter(adapter.kind, geometry, adapter.arguments)
+    layout = Layout.of(geometry, adapting.num_prompts)
+    reducing = build_reducer(reducer.kind, geometry, layout, reducer.arguments)
+    return _Modules(adapting, reducing, LowBitLinear(geometry.embed_dim, classes, head.bits, head.bias))
 
 
 def blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
-    """A task's `adapter`, `reducer` and `head` on the meta device: shapes without values.
+    """A task's `adapter`, `reducer` and `head` on the meta device: shapes without values. Tasks share it.
 
     Raises:
         UnsupportedError: as `new_model`.
     """
+    # What is no JSON has its words instead, in which the registry refuses it.
+    methods = json.dumps([asdict(method) for method in (header.adapter, header.reducer)], default=repr)
+    return _blueprint(methods, header.head, len(header.labels), geometry)
+
+
+@lru_cache(_BLUEPRINTS)
+def _blueprint(methods: str, head: HeadSpec, classes: int, geometry: Geometry) -> nn.ModuleDict:
+    adapter, reducer = (Method(**fields) for fields in json.loads(methods))
     with torch.device("meta"):
-        modules = _new_modules(header, geometry)
+        modules = _new_modules(adapter, reducer, head, classes, geometry)
     refuse_misfit(modules.adapter, modules.reducer, geometry)  # a better reason than the tensors that it entails
     return nn.ModuleDict(modules._asdict())
 

@@ -33,6 +33,7 @@ class Server(uvicorn.Server):
             app,
             host=settings.host,
             port=settings.port,
+            root_path=settings.root_path,
             http=impatient(settings.deadline),
             h11_max_incomplete_event_size=2 * MAX_HEAD_BYTES,  # beyond it, the answer is not ours but the protocol's
             ws="none",

@@ -45,6 +45,11 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    root_path: str = Field(
+        default="",
+        pattern=r"^(/[A-Za-z0-9._~-]+)*$",
+        description="path that a proxy puts before the service's own and takes off when it asks, such as /vision",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="least severe messages to log; info has a line a request, save for health and metrics",

@@ -43,6 +43,22 @@ def test_a_task_is_taken_out_of_service_and_put_back(changeable: Serving) -> Non
     assert changeable.classify(IMAGE).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/tasks/digits/load", "/v2/repository/models/digits/load"])
+def test_a_file_that_cannot_be_loaded_is_refused_and_the_old_one_serves(
+    changeable: Serving, files: Files, path: str
+) -> None:
+    file = files.tasks / "digits.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    refused = changeable.client.post(path, headers=ADMIN)
+    assert refused.status_code == 422
+    assert refused.json()["error"].startswith("digits.safetensors: not a complete safetensors file")
+    assert changeable.classify(IMAGE).json()["generation"] == 1
+    file.write_bytes(whole)
+    assert changeable.client.post(path, headers=ADMIN).status_code == 200
+    assert changeable.classify(IMAGE).json()["generation"] == 2
+
+
 @pytest.mark.parametrize(
     ("headers", "status", "error_type"),
     [

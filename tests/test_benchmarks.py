@@ -22,13 +22,13 @@ from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn
 from benchmarks.servers import serving as serving_process
 from benchmarks.servers import state
-from benchmarks.summary import Results
+from benchmarks.summary import Results, read_tables
 from fpet.adapters import build_adapter
 from fpet.data import SOURCES
 from fpet.methods import VIT_BASE
 from fpet.plan import load_plan
 from fpet.reducers import build_reducer
-from fpet.results import Row
+from fpet.results import COLUMNS, Row
 from fpet.tokens import Layout
 from fpet.untrained import half_way
 from fpet.vit import refuse_misfit
@@ -97,6 +97,15 @@ def test_two_runs_of_one_cell_are_refused() -> None:
     again = dataclasses.replace(ROWS[0], run="another recipe", epochs=2)
     with pytest.raises(ValueError, match="two runs of"):
         Results([*ROWS, again])
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+    empty, foreign = tmp_path / "empty.csv", tmp_path / "foreign.csv"
+    empty.write_text(",".join(COLUMNS))
+    foreign.write_text("a,b\n")
+    for path in (empty, foreign, tmp_path / "nothing.csv"):
+        with pytest.raises(SystemExit, match=path.name):
+            read_tables([path])
 
 
 def test_the_tables_state_what_was_measured() -> None:

@@ -80,8 +80,27 @@ def test_evaluation_confirms_what_the_task_states(
     for name, value in stated.header.provenance["test"].items():
         assert report[name] == pytest.approx(value, abs=2 / 597), name
     assert report["baseline"]["accuracy"] > 0.9
+    assert "classes" not in report
     assert main(command) == 0
     assert f"{report['accuracy']:.4f}  with its token reduction (17 -> 9 tokens)" in capsys.readouterr().out
+
+
+def test_evaluation_tells_classes_apart(task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", "--task", str(task), "--backbone", str(backbone), "--per-class"]
+    assert main([*command, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    classes = report["classes"]
+    assert [one["label"] for one in classes] == list("0123456789")
+    assert sum(one["images"] for one in classes) == report["images"]
+    for name in ("accuracy", "accuracy_unreduced"):
+        assert sum(one[name] * one["images"] for one in classes) == pytest.approx(report[name] * report["images"])
+    mistaken = [one for one in classes if one["accuracy"] < 1]
+    assert all(one["mostly_taken_for"] != one["label"] and one["times"] > 0 for one in mistaken)
+    assert mistaken
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-11].split()[:3] == ["label", "images", "accuracy"]
+    assert lines[-10].split()[:3] == ["0", str(classes[0]["images"]), f"{classes[0]['accuracy']:.4f}"]
 
 
 def test_tasks_are_listed(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,8 +182,8 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         (["--seed", str(2**64 - 1)], f"seed = {2**64 - 1} should be below 2**63"),
         (["--seed", "9" * 20], f"seed = {'9' * 20} should be below 2**63"),
         (["--batch-size", "2000"], "fewer than one batch of 2000; give a smaller batch size"),
-        (["--device", "abacus"], "no device 'abacus'"),
-        (["--device", "meta"], "no device 'meta'"),
+        (["--device", "abacus"], "the device 'abacus' cannot be used"),
+        (["--device", "meta"], "the device 'meta' cannot be used"),
         (["--backbone", "none.safetensors"], "none.safetensors"),
         (["--data-folder", "/"], "nothing is read from /"),
     ],

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 from picture_files import picture
-from small import ADAPTFORMER, BDM, METHODS, small_backbone, small_digits, small_header
+from small import BDM, METHODS, perturb, small_backbone, small_digits, small_header
+from torch import Tensor
 
 from fpet.baseline import raw_pixel_baseline
 from fpet.data import Dataset, load_dataset
-from fpet.evaluate import classify, evaluate
+from fpet.evaluate import classify, confusion, evaluate, summary
 from fpet.header import Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import new_model
@@ -26,27 +28,37 @@ def digits() -> Dataset:
     return small_digits()
 
 
-def untrained(adapter: Method, reducer: Method) -> tuple[TaskHeader, AdaptedViT]:
-    """A model with random weights, whose answers vary from image to image."""
+@torch.no_grad()
+def untrained(adapter: Method, reducer: Method, images: Tensor) -> tuple[TaskHeader, AdaptedViT]:
+    """A model with random weights; its head is centred on these images, so that the answers to them vary."""
     backbone = small_backbone()
     header = small_header(backbone, adapter, reducer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = new_model(header, backbone)
-        for parameter in model.trainable().parameters():
-            torch.nn.init.normal_(parameter)
+        model = new_model(header, backbone).eval()
+        perturb(model.trainable(), 0.3)
+        embeddings = model.features(header.preprocessing.normalize(images, torch.float32))
+        weight, bias = model.head.parameters()
+        weight.copy_(torch.randn(weight.shape) / embeddings.std(dim=0))
+        bias.copy_(-weight @ embeddings.mean(dim=0))
     return header, model
 
 
 @pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=lambda method: method.kind)
-def test_each_image_is_counted_once(adapter: Method, reducer: Method, digits: Dataset) -> None:
-    header, model = untrained(adapter, reducer)
-    evaluation = evaluate(model, digits.test, header.preprocessing, batch_size=7)
-    images = digits.test.resized(header.preprocessing).images
-    with torch.inference_mode():
-        reduced = classify(model.eval(), images, header.preprocessing).argmax(dim=1)
-        plain = classify(model.unreduced(), images, header.preprocessing).argmax(dim=1)
+def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reducer: Method, digits: Dataset) -> None:
+    images = digits.test.resized(Preprocessing((16, 16))).images
+    header, model = untrained(adapter, reducer, images)
+    counted = confusion(model, digits.test, header.preprocessing, batch_size=7)
     targets = digits.test.targets
+    answers = []
+    for matrix, one in ((counted.reduced, model), (counted.unreduced, model.unreduced())):
+        with torch.inference_mode():
+            answers.append(classify(one, images, header.preprocessing).argmax(dim=1))
+        assert len(answers[-1].unique()) > 2
+        pairs = Counter(zip(targets.tolist(), answers[-1].tolist(), strict=True))
+        assert {(i, j): int(matrix[i, j]) for i, j in matrix.nonzero().tolist()} == pairs
+    reduced, plain = answers
+    evaluation = summary(model, counted)
     assert evaluation.images == 60
     assert evaluation.accuracy == (reduced == targets).sum() / 60
     assert evaluation.accuracy_unreduced == (plain == targets).sum() / 60
@@ -56,16 +68,13 @@ def test_each_image_is_counted_once(adapter: Method, reducer: Method, digits: Da
     assert evaluation.tokens == f"{model.tokens_in} -> {bound}{model.tokens_out} tokens"
 
 
-def test_the_batch_size_does_not_matter(digits: Dataset) -> None:
-    header, model = untrained(ADAPTFORMER, BDM)
-    one, many = (evaluate(model, digits.test, header.preprocessing, size) for size in (1, 64))
-    assert one == many
-
-
-def test_dropout_is_off(digits: Dataset) -> None:
-    header, model = untrained(ADAPTFORMER, BDM)
+def test_neither_batch_size_nor_training_mode_matters(digits: Dataset) -> None:
+    header, model = untrained(
+        Method("lora", {"dropout": 0.5}), BDM, digits.test.resized(Preprocessing((16, 16))).images
+    )
     first = evaluate(model.train(), digits.test, header.preprocessing)
-    assert first == evaluate(model.train(), digits.test, header.preprocessing)
+    for batch_size in (1, 64):
+        assert evaluate(model.train(), digits.test, header.preprocessing, batch_size) == first
 
 
 def test_raw_pixels_tell_digits_apart() -> None:

@@ -96,3 +96,14 @@ def test_health_and_documentation(service: Serving) -> None:
     for code in ("200", "400", "404", "413", "415", "422", "429", "503", "504"):
         assert code in described["responses"]
     json.dumps(described)
+
+
+def test_a_proxy_may_offer_the_service_below_a_path(small_files: Files) -> None:
+    with serving(small_settings(small_files, root_path="/vision")) as fresh:
+        assert fresh.client.get("/openapi.json").json()["servers"] == [{"url": "/vision"}]
+        assert '"/vision/openapi.json"' in fresh.client.get("/docs").text.replace("'", '"')
+        assert fresh.classify(IMAGES[0]).status_code == 200
+        refused = fresh.client.put(CLASSIFY)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+        assert fresh.client.get("/nothing").status_code == 404
+        assert fresh.metric("requests_total", task="digits", code="200") == 1

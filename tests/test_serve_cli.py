@@ -65,7 +65,7 @@ def test_a_device_that_is_not_there_is_one_line(small_files: Files) -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("fpet: no device 'cuda': ")
+    assert done.stderr.startswith("fpet: the device 'cuda' cannot be used: ")
     assert done.stderr.count("\n") == 1
 
 

@@ -6,17 +6,21 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fpet.baseline import Baseline, raw_pixel_baseline
 from fpet.commands import options
+from fpet.commands.table import table
 from fpet.data import SOURCES, Dataset
 from fpet.errors import DataError
-from fpet.evaluate import Evaluation, evaluate
+from fpet.evaluate import Confusion, Evaluation, confusion, summary
 from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task
 
 _DESCRIPTION = """Classifies the full test set with the task's token reduction and without, in float32, and prints the
 share of right answers."""
+_CLASS_COLUMNS = ("label", "images", "accuracy", "accuracy_unreduced", "mostly_taken_for", "times")
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,6 +36,11 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument(
         "--baseline", action="store_true", help="also fit a linear classifier on the raw pixels of the training images"
     )
+    parser.add_argument(
+        "--per-class",
+        action="store_true",
+        help="also say it of each class, and for which other it is mostly taken with token reduction",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -41,15 +50,37 @@ def run(arguments: argparse.Namespace) -> int:
     dataset = options.dataset(arguments, arguments.data or _trained_on(task))
     _check_fits(task, dataset)
     model = task.build(options.backbone(arguments), device=arguments.device)
-    evaluation = evaluate(model, dataset.test, task.header.preprocessing, arguments.batch_size)
+    counted = confusion(model, dataset.test, task.header.preprocessing, arguments.batch_size)
+    evaluation = summary(model, counted)
+    classes = list(_classes(dataset.labels, counted)) if arguments.per_class else []
     baseline = raw_pixel_baseline(dataset) if arguments.baseline else None
     if arguments.json:
         report = {"task": task.header.name, "digest": task.digest, "data": dataset.name}
-        extra = {} if baseline is None else {"baseline": dataclasses.asdict(baseline)}
+        extra: dict[str, Any] = {} if baseline is None else {"baseline": dataclasses.asdict(baseline)}
+        extra |= {"classes": classes} if classes else {}
         print(json.dumps({**report, **dataclasses.asdict(evaluation), **extra}))
     else:
         print("\n".join(_lines(task, dataset, evaluation, baseline)))
+        if classes:
+            print(f"\n{table(classes, _CLASS_COLUMNS)}")
     return 0
+
+
+def _classes(labels: Sequence[str], counted: Confusion) -> Iterator[dict[str, Any]]:
+    """A row a class; of one without test images nothing is known."""
+    for i, label in enumerate(labels):
+        images = int(counted.reduced[i].sum())
+        mistakes = counted.reduced[i].clone()
+        mistakes[i] = 0
+        times, other = (int(one) for one in mistakes.max(dim=0))
+        yield {
+            "label": label,
+            "images": images,
+            "accuracy": int(counted.reduced[i, i]) / images if images else None,
+            "accuracy_unreduced": int(counted.unreduced[i, i]) / images if images else None,
+            "mostly_taken_for": labels[other] if times else None,
+            "times": times,
+        }
 
 
 def _lines(task: Task, dataset: Dataset, evaluation: Evaluation, baseline: Baseline | None) -> list[str]:

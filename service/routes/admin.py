@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from service.auth import check_admin
 from service.catalog import Entry
 from service.deadline import Deadline
-from service.errors import ConflictError, UnknownTaskError
+from service.errors import ConflictError, InvalidTaskError, UnknownTaskError
 from service.inputs import BYTES
 from service.loaded import LoadedTask
 from service.routes.common import AuthorizationDep, RuntimeDep, errors
@@ -88,8 +88,8 @@ async def delete_task(task: str, runtime: RuntimeDep, conditions: ConditionsHead
 
 @router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503))
 async def load_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
-    """Puts the task's file into service, again if it is; `state` and `reason` say what became of it."""
-    return describe(await change(runtime, task, conditions, runtime.catalog.load), runtime.folding)
+    """Puts the task's file into service, again if it is. If it fails, what served before goes on serving."""
+    return describe(await put_into_service(runtime, task, conditions), runtime.folding)
 
 
 @router.post(
@@ -112,6 +112,19 @@ async def unpin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeade
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
     await _fold(runtime, task, conditions, runtime.folding.unpin)
     return describe(runtime.catalog.entry(task), runtime.folding)
+
+
+async def put_into_service(runtime: Runtime, name: str, conditions: Conditions) -> Entry:
+    """Puts a task's file into service, if it is the one that the conditions ask for.
+
+    Raises:
+        UnknownTaskError, ConflictError
+        InvalidTaskError: if it cannot serve, with the reason.
+    """
+    entry = await change(runtime, name, conditions, runtime.catalog.load)
+    if entry.state == "failed":
+        raise InvalidTaskError(entry.reason or "the task cannot be loaded")
+    return entry
 
 
 async def change(runtime: Runtime, name: str, conditions: Conditions, apply: Callable[[str], Result]) -> Result:

@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 
 from service.deadline import Deadline
-from service.errors import InvalidTaskError, NotReadyError
+from service.errors import NotReadyError
 from service.inputs import JSON, Model, parse
-from service.routes.admin import ConditionsHeader, authorized, change
+from service.routes.admin import ConditionsHeader, authorized, change, put_into_service
 from service.routes.common import RuntimeDep, errors
 from service.runtime import Runtime
 from service.v2.describe import index_entry
@@ -48,10 +48,7 @@ async def index(request: Request, runtime: RuntimeDep) -> list[IndexEntry]:
 async def load(request: Request, model: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> IndexEntry:
     """Puts a task's file into service, again if it is. If it fails, what served before goes on serving."""
     await _read(request, runtime, ChangeRequest)
-    entry = await change(runtime, model, conditions, runtime.catalog.load)
-    if entry.state == "failed":
-        raise InvalidTaskError(entry.reason or "the task cannot be loaded")
-    return index_entry(entry)
+    return index_entry(await put_into_service(runtime, model, conditions))
 
 
 @router.post("/v2/repository/models/{model}/unload", **_CHANGE)
