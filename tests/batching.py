@@ -8,23 +8,42 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import pytest
+
 from service.batcher import Batcher
 from service.deadline import Deadline
 
 WORKERS = 2
 
 
+class Clock:
+    """That of the running event loop, from now on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        time, self.ahead = loop.time, 0.0
+        monkeypatch.setattr(loop, "time", lambda: time() + self.ahead)
+
+
 class Model:
-    """Answers `(group, item)`; holds every batch until opened, and remembers what it ran."""
+    """Answers `(group, item)`; holds every batch until opened, and remembers what it ran.
+
+    clock: jumps ahead by `seconds` with every batch.
+    """
 
     def __init__(self) -> None:
         self.batches: list[tuple[str, list[int]]] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.clock: Clock | None = None
+        self.seconds = 0.0
 
     def run(self, group: str, items: Sequence[int]) -> list[tuple[str, int]]:
+        gate = self.gate
         self.batches.append((group, list(items)))
-        assert self.gate.wait(timeout=20)
+        assert gate.wait(timeout=20)
+        if self.clock is not None:
+            self.clock.ahead += self.seconds
         if group == "broken":
             raise ZeroDivisionError("broken")
         return [(group, item) for item in items if item >= 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 
 import numpy as np
@@ -52,6 +53,7 @@ def multi_picture() -> bytes:
     return encode(scene(), "MPO", save_all=True, append_images=[scene(8, 6)])
 
 
+@functools.cache
 def hundred_megapixels() -> bytes:
     """A valid PNG of 10000 x 10000 pixels in few bytes."""
     return encode(Image.new("1", (10_000, 10_000)))

@@ -45,6 +45,14 @@ async def test_idle_workers_share_one_group() -> None:
         assert sorted(items for _, items in model.batches) == [[0, 1], [2]]
 
 
+async def test_as_many_groups_as_idle_workers_are_not_divided() -> None:
+    with batching(workers=2) as (subject, model):
+        items = [(group, item) for group in "ab" for item in range(2)]
+        with subject.admit(4) as ticket:
+            await subject.submit(ticket, items, Deadline.after(20))
+        assert sorted(model.batches) == [("a", [0, 1]), ("b", [0, 1])]
+
+
 async def test_groups_are_never_mixed_and_served_in_turn() -> None:
     with batching(max_batch=2, max_queue=20) as (subject, model):
         model.gate.clear()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
-from batching import ask, batching, settle, start
+from batching import Clock, ask, batching, settle, start
 
 from service.deadline import Deadline
 from service.errors import DeadlineExceededError, NotReadyError, OverloadedError
@@ -21,6 +22,21 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
         assert int(refused.value.headers["retry-after"]) >= 1
         assert "8 places, 8 are taken" in refused.value.message
         assert await ask(subject, "a", 1) == [("a", 1)]
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, 8 * 34), (2, 8 * 40 / 2)])
+async def test_who_is_refused_is_told_how_long_the_queue_takes(
+    workers: int, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of one image that took 40 seconds counts four times as much as one of four that came next."""
+    with batching(workers=workers) as (subject, model):
+        model.clock, model.seconds = Clock(monkeypatch), 40.0
+        await ask(subject, "a", 0, seconds=100)
+        if workers == 1:
+            await ask(subject, "a", 1, 2, 3, 4, seconds=100)
+        with subject.admit(8), pytest.raises(OverloadedError) as refused, subject.admit(1):
+            pytest.fail("admitted")
+        assert int(refused.value.headers["retry-after"]) == pytest.approx(expected, abs=2)
 
 
 async def test_a_ticket_grows_as_far_as_there_are_places() -> None:
@@ -71,6 +87,41 @@ async def test_the_deadline_also_ends_a_batch_that_runs() -> None:
             await ask(subject, "a", 0, seconds=0.01)
         model.gate.set()
         assert await ask(subject, "a", 1) == [("a", 1)]
+
+
+async def test_a_group_that_is_late_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with batching() as (subject, model):
+        model.gate.clear()
+        model.clock, model.seconds = Clock(monkeypatch), 10.0
+        running = start(subject, "a", 0, seconds=100)
+        await settle()
+        late, other = start(subject, "b", 1, seconds=5), start(subject, "c", 2, seconds=1000)
+        await settle()
+        model.gate.set()
+        async with asyncio.timeout(40):
+            assert await other == [("c", 2)]
+        assert await running == [("a", 0)]
+        with pytest.raises(DeadlineExceededError):
+            await late
+        assert [group for group, _ in model.batches] == ["a", "c"]
+
+
+async def test_who_leaves_a_batch_that_runs_takes_nobody_along() -> None:
+    with batching() as (subject, model):
+        first = model.gate
+        first.clear()
+        tasks = [start(subject, "a", item) for item in range(3)]
+        while not model.batches:
+            await asyncio.sleep(0)
+        model.gate = threading.Event()
+        first.set()
+        while len(model.batches) < 2:
+            await asyncio.sleep(0)
+        tasks[1].cancel()
+        await settle()
+        model.gate.set()
+        assert await tasks[2] == [("a", 2)]
+        assert model.batches == [("a", [0]), ("a", [1, 2])]
 
 
 async def test_who_left_is_dropped_before_batching() -> None:

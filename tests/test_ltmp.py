@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fpet.backbone import create_backbone
 from fpet.errors import UnsupportedError
 from fpet.header import Method
-from fpet.reducers.ltmp import LTMP, LTMPBlock, presence
+from fpet.reducers.ltmp import LTMP, LTMPBlock, importance, presence
 from fpet.task import new_model
 from fpet.tokens import Geometry, Layout, Tokens
 from fpet.vit import AdaptedViT
@@ -154,6 +154,22 @@ def test_both_thresholds_of_every_block_have_a_gradient(thresholds: tuple[float,
     for gradient in [*answers, *(parameter.grad for parameter in model.reducer.parameters())]:
         assert gradient.isfinite().all()
         assert gradient.abs().sum() > 0
+
+
+def test_the_threshold_has_the_gradient_of_a_sigmoid_and_the_attention_none() -> None:
+    tokens, query, key = one_image(0)
+    block = LTMPBlock(LAYOUT, tau=0.2).train()
+    torch.nn.init.constant_(block.merge_threshold, 2.0)  # so that nothing merges
+    torch.nn.init.constant_(block.prune_threshold, 0.9)
+    query.requires_grad_()
+    key.requires_grad_()
+    x, size = block(tokens, query, key)
+    (x.sum() + size.sum()).backward()
+    assert query.grad is key.grad is None
+    assert tokens.size is not None
+    soft = torch.sigmoid((importance(query, key, tokens.size) - 0.9 / TOKENS) / 0.2)[:, PREFIX:].detach()
+    expected = -(tokens.size[:, PREFIX:] * soft * (1 - soft)).sum() / 0.2 / TOKENS
+    assert block.prune_threshold.grad == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_the_gradient_of_a_mask_is_that_of_attention_weights() -> None:

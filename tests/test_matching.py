@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from reduced import PATCH, PREFIXES, backbone_of, reduced
-from torch import Tensor
+from torch import Tensor, nn
 
-from fpet.reducers import build_reducer
+from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.matching import assign, merge
 from fpet.tokens import Layout, Tokens
 
@@ -58,6 +58,26 @@ def test_matches_are_those_of_the_keys_in_float32(kind: str, arguments: dict[str
     assert exact.size.max() > 2
     assert torch.equal(merged.size, exact.size)
     assert torch.equal(merged.x, exact.x)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("kind", REDUCERS)
+def test_under_autocast_tokens_are_reduced_as_without_it(kind: str, training: bool) -> None:
+    geometry = backbone_of((14, 14), "class token").geometry
+    arguments: dict[str, object] = {} if kind in ("none", "tome", "ltmp") else {"block": 0}
+    torch.manual_seed(0)
+    block = build_reducer(kind, geometry, Layout.of(geometry), arguments).train(training).blocks[0]
+    for module in block.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    tokens = Tokens(torch.randn(2, 197, geometry.embed_dim), torch.randint(1, 9, (2, 197, 1)).float())
+    query, key = torch.randn(2, 2, 3, 197, geometry.head_dim)
+    with torch.inference_mode():
+        exact = block(tokens, query, key)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = block(tokens, query, key)
+    assert torch.equal(rounded.x, exact.x)
+    assert torch.equal(rounded.size, exact.size)
 
 
 def test_training_under_autocast_keeps_every_token() -> None:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from fpet.adapters import ADAPTERS
 from fpet.adapters.vpt import PromptBlock
 from fpet.backbone import Backbone
-from fpet.registry import build
+from fpet.reducers.bdm import KeyRefinement
+from fpet.registry import build, keyword_parameters
 from fpet.vit import AdaptedViT
 
 
@@ -63,6 +64,34 @@ def test_under_autocast_no_adapter_lifts_what_it_changes_to_float32(backbone: Ba
     for hook in hooks:
         hook.remove()
     assert dtypes == [torch.bfloat16] * 3
+
+
+DROPPING = [kind for kind, method in ADAPTERS.items() if "dropout" in keyword_parameters(method)]
+
+
+@pytest.mark.parametrize("adapter", [kind for kind in DROPPING if not kind.startswith("vpt")])
+def test_dropout_takes_away_what_the_adapter_adds(backbone: Backbone, adapter: str) -> None:
+    """All of it, where everything is dropped and the last maps have no bias."""
+    model = model_of(backbone, adapter, "none").train()
+    for module in model.adapter.modules():
+        if isinstance(module, nn.Dropout):
+            assert module.p == 0.1
+            module.p = 1.0
+    with torch.inference_mode():
+        for name, parameter in model.adapter.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+        bare = model_of(backbone, "none", "none").features(IMAGES)
+        torch.testing.assert_close(model.features(IMAGES), bare)
+        assert not torch.allclose(model.eval().features(IMAGES), bare, rtol=1e-2, atol=1e-2)
+
+
+def test_dropout_takes_away_what_the_refinement_adds() -> None:
+    torch.manual_seed(0)
+    refine, key = KeyRefinement(8, 4, bits=32, dropout=1.0), torch.randn(2, 5, 8)
+    nn.init.normal_(refine.up.weight)
+    assert torch.equal(refine.train()(key), key)
+    assert not torch.allclose(refine.eval()(key), key)
 
 
 def test_each_image_drops_prompts_of_its_own(backbone: Backbone) -> None:

@@ -15,7 +15,7 @@ from fpet.errors import BackboneError, UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.reducers import build_reducer
 from fpet.tokens import Layout
-from fpet.vit import AdaptedViT, check_parity
+from fpet.vit import AdaptedViT, DropPath, check_parity
 
 COVERED: list[tuple[str, dict[str, object]]] = [
     ("vit_tiny_patch16_224", {}),
@@ -133,6 +133,20 @@ def test_drop_path_acts_in_training_only() -> None:
         assert not torch.equal(model(images), model(images))
         model.eval()
         assert torch.equal(model(images), model(images))
+
+
+def test_stochastic_depth_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(4000, 3, 2)
+    y = DropPath(0.25).train()(x)
+    kept = y.flatten(1).any(dim=1)  # whole images
+    torch.testing.assert_close(y[kept], x[kept] / 0.75)
+    assert kept.float().mean() == pytest.approx(0.75, abs=0.03)
+
+
+def test_stochastic_depth_rises_from_zero() -> None:
+    rates = [each.p for each in small_model(drop_path=0.5).drop_path]
+    assert rates == pytest.approx([0, 0.25, 0.5])
 
 
 def test_mean_pooling_weighs_tokens_by_size() -> None:

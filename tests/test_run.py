@@ -1,0 +1,70 @@
+"""A run trains at the rates of its recipe, measures every validation image alike, and keeps its best epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from small import small_header
+from torch.nn import functional as F
+
+from fpet.backbone import Backbone
+from fpet.checkpoint import Checkpoint
+from fpet.data import Dataset, Split
+from fpet.recipe import Recipe
+from fpet.run import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RECIPE = Recipe(epochs=8, batch_size=16, lr=1e-1, warmup_epochs=1, validate_every=1)
+
+
+def test_the_loss_decides_between_epochs_of_equal_accuracy(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    """So few validation images make them common. What comes after the best epoch leaves its weights alone."""
+    few = Split(digits.val.images, digits.val.targets[:6])
+    with torch.random.fork_rng(devices=[]):
+        run = Run(small_header(backbone), backbone, dataclasses.replace(digits, val=few), RECIPE)
+        weights = []
+        for _ in range(RECIPE.epochs):
+            run.advance(lambda: None)
+            weights.append({name: value.clone() for name, value in run.tuned.state_dict().items()})
+            run.state().save(tmp_path / "run.checkpoint")
+    scores = [(row["val_accuracy"], -(row["val_loss"] or 0.0)) for row in run.log]
+    best = max(range(RECIPE.epochs), key=lambda epoch: scores[epoch])
+    equal = [epoch for epoch in range(RECIPE.epochs) if scores[epoch][0] == scores[best][0]]
+    assert equal[0] < best < equal[-1]
+    stored = Checkpoint.load(tmp_path / "run.checkpoint", run.identity).best
+    trained = run.result()
+    assert stored is not None
+    assert trained.epoch == stored.epoch == best + 1
+    assert (trained.accuracy, -trained.loss) == scores[best]
+    for name, value in trained.model.trainable().state_dict().items():
+        assert torch.equal(value, weights[best][name]), name
+        assert torch.equal(value, stored.weights[name]), name
+
+
+def test_each_step_is_taken_at_the_rate_of_its_epoch(backbone: Backbone, digits: Dataset) -> None:
+    rates: list[float] = []
+    with torch.random.fork_rng(devices=[]):
+        run = Run(small_header(backbone), backbone, digits, RECIPE)
+        run.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+        for _ in range(3):
+            run.advance(lambda: None)
+    assert rates == [RECIPE.learning_rate(epoch) for epoch in range(3) for _ in range(run.steps)]
+    assert len(set(rates)) == 2  # the first two are equal
+
+
+def test_validation_images_count_alike_whatever_batch_they_are_in(backbone: Backbone, digits: Dataset) -> None:
+    header = small_header(backbone)
+    with torch.random.fork_rng(devices=[]):
+        run = Run(header, backbone, digits, RECIPE)
+        run.advance(lambda: None)
+        trained = run.result()
+    val = digits.val.resized(header.preprocessing)
+    assert len(val.targets) % RECIPE.batch_size > 0
+    with torch.inference_mode():
+        logits = trained.model(header.preprocessing.normalize(val.images, torch.float32))
+    assert trained.loss == pytest.approx(float(F.cross_entropy(logits, val.targets)), rel=1e-5)
+    assert trained.accuracy == pytest.approx(float((logits.argmax(dim=1) == val.targets).float().mean()))
