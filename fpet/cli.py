@@ -6,67 +6,69 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
 from fpet import __version__
-from fpet.commands import (
-    classify,
-    convert,
-    data,
-    evaluate,
-    flops,
-    fold,
-    import_backbone,
-    methods,
-    show,
-    sweep,
-    tasks,
-    train,
-    visualize,
-)
 from fpet.errors import FpetError
 
-# Each adds its sub-command and sets the default `run`: parsed arguments -> exit code.
-AddCommand = Callable[["argparse._SubParsersAction[argparse.ArgumentParser]"], None]
-
-COMMANDS: dict[str, AddCommand] = {
-    "train": train.add_command,
-    "sweep": sweep.add_command,
-    "classify": classify.add_command,
-    "evaluate": evaluate.add_command,
-    "tasks": tasks.add_command,
-    "show": show.add_command,
-    "data": data.add_command,
-    "fold": fold.add_command,
-    "convert": convert.add_command,
-    "methods": methods.add_command,
-    "flops": flops.add_command,
-    "visualize": visualize.add_command,
-    "import-backbone": import_backbone.add_command,
-}
+# Each is a module of fpet.commands, whose `add_command` adds a sub-command and sets the default `run`: parsed arguments
+# -> exit code.
+COMMANDS = (
+    "train",
+    "sweep",
+    "classify",
+    "evaluate",
+    "tasks",
+    "show",
+    "data",
+    "fold",
+    "convert",
+    "methods",
+    "flops",
+    "visualize",
+    "import-backbone",
+)
+_VERSION = "--version"
 _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2
 _INTERRUPTED = 130
 _UNWRITABLE = (errno.ENOSPC, errno.EPIPE)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
-    root = argparse.ArgumentParser(prog="fpet", description=__doc__)
-    root.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+class _Parser(argparse.ArgumentParser):
+    """What is short for an option today may be none, or another, tomorrow: nothing is."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command line, or of one command, if `only` is one: nothing else is then imported, and
+    nothing at all for `--version`."""
+    root = _Parser(prog="fpet", description=__doc__)
+    root.add_argument(_VERSION, action="version", version=f"%(prog)s {__version__}")
     subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     installed = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
-    for add_command in (*COMMANDS.values(), *(installed[name].load() for name in sorted(installed))):
-        add_command(subparsers)
+    names = (*COMMANDS, *sorted(installed))
+    if only in names or only == _VERSION:
+        names = tuple(name for name in names if name == only)
+    for name in names:
+        if name in installed:
+            installed[name].load()(subparsers)
+        else:
+            import_module(f"fpet.commands.{name.replace('-', '_')}").add_command(subparsers)
     return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line; returns the exit code: 0, or 2 if input or output fail, which one line on
     standard error says."""
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
     try:
+        arguments = parser(given[0] if given else None).parse_args(given)
         code = int(arguments.run(arguments))
         sys.stdout.flush()  # here, where an error is still ours to tell
         return code

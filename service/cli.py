@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from typing import Literal, get_args, get_origin
+from typing import Literal, NoReturn, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -25,7 +25,9 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = subparsers.add_parser("serve", help="answer HTTP requests", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     for name, field in Settings.model_fields.items():
-        if name in SECRETS:  # everybody on the machine can read a command line
+        if name in SECRETS:
+            option = f"--{name.replace('_', '-')}"
+            parser.add_argument(option, nargs="?", action=_Refused, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
             continue
         default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
         shown = "" if default is None else f"; default {default}"
@@ -36,6 +38,15 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
             metavar=None if get_origin(field.annotation) is Literal else name.rsplit("_", 1)[-1].upper(),
             help=f"{field.description} [{PREFIX}{name.upper()}{shown}]",
         )
+
+
+class _Refused(argparse.Action):
+    """A secret as an option, which is not repeated: everybody on the machine can read a command line."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Ends the process."""
+        (option,) = self.option_strings
+        parser.error(f"{option} is no option: give {PREFIX}{self.dest.upper()}, or {option}-file")
 
 
 def run(arguments: argparse.Namespace) -> int:

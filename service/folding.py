@@ -75,11 +75,18 @@ class Folding:
             if self._settings.folded_bytes and task.family.template.foldable and not self._closed:
                 self._pool.submit(self._try, task)
 
+    def require_foldable(self, task: LoadedTask) -> None:
+        """Raises InvalidRequestError if its adapter does not fold."""
+        if not task.family.template.foldable:
+            raise InvalidRequestError(
+                f"{task.header.name}: {task.header.adapter.kind} does not fold: it is not affine in its input"
+            )
+
     def pin(self, task: LoadedTask) -> None:
         """Folds a task, whether it is faster or not, and keeps it so. To be called in the pool's thread.
 
         Raises:
-            InvalidRequestError: if the adapter does not fold.
+            InvalidRequestError: if the adapter does not fold, or not into this backbone.
             ConflictError: if it does not fit into the budget, or the task or a file is another by now.
         """
         if not self._cache.pin(task):
@@ -92,8 +99,7 @@ class Folding:
                 raise ConflictError(f"{task.header.name}: its file or the backbone's is another by now") from error
             if not self._put(task, instance, pinned=True):
                 raise ConflictError(f"the task {task.header.name!r} is another by now")
-            if not self._closed:
-                self._pool.submit(self._calibrate, task, instance)
+            self._pool.submit(self._calibrate, task, instance, batch_sizes(self._settings.max_batch))
 
     def unpin(self, task: LoadedTask) -> None:
         """Treats a task like any other: it stays folded if that is measured to be faster."""
@@ -122,7 +128,7 @@ class Folding:
             instance = self._fold(task)
             if self._faster(task, instance) and self._put(task, instance, pinned=False):
                 self._hopeless.discard(task)
-                self._calibrate(task, instance)
+                self._calibrate(task, instance, batch_sizes(self._settings.max_batch))
         except ConflictError as error:
             self._hopeless.discard(task)
             logger.info("the task %s stays unfolded for now: %s", task.header.name, error)
@@ -187,7 +193,13 @@ class Folding:
         share = self._heat.share(task)
         return lambda other: 2 * self._heat.share(other) <= share
 
-    def _calibrate(self, task: LoadedTask, instance: Instance) -> None:
-        for size in batch_sizes(self._settings.max_batch):
-            if not self._closed:
-                self._engine.calibrate(task, size, self._settings.calibration_repeats, instance)
+    def _calibrate(self, task: LoadedTask, instance: Instance, sizes: Sequence[int]) -> None:
+        """Times the smallest batch; the others take turns with whatever else there is to do in the pool's thread."""
+        if self._closed or self._cache.look(task)[0] is not instance:
+            return
+        try:
+            self._engine.calibrate(task, sizes[0], self._settings.calibration_repeats, instance)
+        except Exception:
+            logger.exception("timing the folded task %s failed", task.header.name)
+        if sizes[1:] and not self._closed:
+            self._pool.submit(self._calibrate, task, instance, sizes[1:])

@@ -164,8 +164,10 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name} and {name}_file: give one of them")
             try:
                 text = Path(str(file)).read_text()
-            except (OSError, UnicodeDecodeError) as error:
-                raise ValueError(f"{name}_file: {file} cannot be read: {error}") from error
+            except OSError as error:
+                raise ValueError(f"{name}_file: {file} cannot be read: {error.strerror}") from error
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{name}_file: {file} is not UTF-8") from error
             values[name] = _lines(text) if name == "api_keys" else text.strip()
         return values
 

@@ -16,6 +16,7 @@ from serving import Files, small_settings, write_foldable
 
 from fpet.header import Method
 from fpet.task import Task
+from service.calibration import batch_sizes
 from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError
 from service.folding import Folding
@@ -58,8 +59,9 @@ class Part:
         self.wait()
 
     def wait(self) -> None:
-        """Until all that was begun in the pool has ended."""
-        self.pool.submit(int).result()
+        """Until all that was begun in the pool has ended; the timing of one size of batches begins that of the next."""
+        for _ in range(1 + len(batch_sizes(4))):
+            self.pool.submit(int).result()
 
     def folded(self, task: LoadedTask) -> bool:
         return self.folding.state(task)[0] is not None

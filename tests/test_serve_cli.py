@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 from serving import Files
 
+from fpet.cli import main
 from service.cli import add_command, read_settings, run
 from service.settings import PREFIX, SECRETS, Settings
 
@@ -58,6 +59,25 @@ def test_a_wrong_value_is_one_line_that_names_flag_and_variable(
     monkeypatch.delenv("FPET_API_KEYS")
     assert run(parser.parse_args(["serve", "--max-queue", "1"])) == 2
     assert "max_images (64) must not exceed max_queue (1)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--admin-key", "--api-keys"])
+@pytest.mark.parametrize("given", [["{}", "secret"], ["{}=secret"]])
+def test_a_secret_on_the_command_line_is_refused_and_not_repeated(
+    option: str, given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *(part.format(option) for part in given)])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"{option} is no option: give FPET_{option[2:].replace('-', '_').upper()}, or {option}-file" in said
+    assert "secret" not in said
+
+
+def test_an_option_is_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--max-bat", "3"])
+    assert "unrecognized arguments: --max-bat 3" in capsys.readouterr().err
 
 
 def test_a_device_that_is_not_there_is_one_line(small_files: Files) -> None:
