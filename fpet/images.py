@@ -6,18 +6,32 @@ import struct
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from fpet.errors import ImageError
 
 _BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, ZeroDivisionError, IndexError, KeyError)
+_STRIP = 2**20  # pixels that are converted at once
+_EXIF = 2**20  # bytes; cameras write a sixteenth of it at most
+_TURNS = {  # by the EXIF orientation
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_BOTTOM_FIRST = (3, 4, 6, 7)  # orientations in which the last row of the file becomes the first row or column
+_SIDEWAYS = (5, 6, 7, 8)  # and those in which rows become columns
 
 
 def to_rgb(image: Image.Image) -> Tensor:
     """A decoded picture as uint8 [3, H, W], values 0 to 255, turned as its EXIF orientation says.
 
-    The channels of a pixel lie together in memory, as Pillow has them: from there resizing is faster.
+    The channels of a pixel lie together in memory, as Pillow has them: from there resizing is faster. Beside the
+    picture and the result there is never more than a strip of rows in memory.
 
     Grey levels are repeated, 16-bit values are scaled to 8 bits, CMYK and palettes are converted, and transparent
     pixels lie on white.
@@ -31,35 +45,52 @@ def to_rgb(image: Image.Image) -> Tensor:
         image.load()
     except _BROKEN as error:
         raise ImageError(f"the image is damaged or truncated: {error}") from error
-    image = _upright(image)
     if image.mode == "F":
         raise ImageError("the image holds 32-bit floating values, whose range is not defined")
-    if image.mode.startswith("I"):
-        image = _to_eight_bits(image)
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
-    pixels = np.array(image if image.mode == "RGB" else image.convert("RGB"))
+    width, height = image.size
+    orientation = _orientation(image)
+    sideways = orientation in _SIDEWAYS
+    pixels = np.empty((width, height, 3) if sideways else (height, width, 3), np.uint8)
+    rows = max(1, _STRIP // max(1, width))
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
+        strip = _converted(image if bottom - top == height else image.crop((0, top, width, bottom)))
+        if orientation in _TURNS:
+            strip = strip.transpose(_TURNS[orientation])
+        place = slice(height - bottom, height - top) if orientation in _BOTTOM_FIRST else slice(top, bottom)
+        pixels[(slice(None), place) if sideways else place] = np.asarray(strip)
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
 def _refuse_motion(image: Image.Image) -> None:
     if image.format == "MPO":  # a camera's JPEG: the further images in it are views or previews of the first
         return
-    frames: int = getattr(image, "n_frames", 1)
-    if frames > 1:
-        raise ImageError(f"the image is animated, it has {frames} frames")
+    # Not `n_frames`: a GIF or TIFF is read to its end to count them, and may have millions.
+    if getattr(image, "is_animated", False):
+        raise ImageError("the image is animated")
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _orientation(image: Image.Image) -> int:
+    if len(image.info.get("exif", b"")) > _EXIF:  # one entry may have millions of values, each a Python object
+        return 1
     try:
-        return ImageOps.exif_transpose(image)
+        found: int = image.getexif().get(ExifTags.Base.Orientation, 1)
     except _BROKEN:
         # The pixels are whole; only the note on how to hold them is not.
-        return image
+        return 1
+    return found
+
+
+def _converted(image: Image.Image) -> Image.Image:
+    """The picture in the mode RGB."""
+    if image.mode.startswith("I"):
+        image = _to_eight_bits(image)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
-    values = np.asarray(image).astype(np.int64).clip(0, 65535)
+    values = np.asarray(image).clip(0, 65535).astype(np.uint32)
     return Image.fromarray(((values + 128) // 257).astype(np.uint8))

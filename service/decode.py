@@ -22,19 +22,35 @@ from service.errors import BadImageError, ServiceError, TooLargeError, Unsupport
 
 # The longest side of a JPEG. Resizing takes memory in proportion to a side, even if the other is one pixel.
 MAX_SIDE = 65_535
+# Images of more pixels take turns: one of 50 million takes up to 0.8 GB.
+_LARGE = 12_500_000
+# Pillow decodes run-length coded BMPs pixel by pixel in Python.
+_RUN_LENGTH = 4_000_000
 _MAGIC_BYTES = 16
+# Pillow's readers of headers are loops in Python: a file of many tiny pieces would keep them busy for half a minute.
+# A GIF of 32 MiB, which is in pieces of 255 bytes, is read in half as many.
+_READS = 2**19
+# What makes a decoder go over all that it has once more. A camera's file has a scan or a dozen for each of its views.
+_REPEATED = {
+    "JPEG": {b"\xff\xda\0": 50, b"Exif\0\0": 100, b"8BIM": 10_000},  # scans, pieces to be put together, resources
+    "PNG": {b"iCCP": 10},  # profiles
+}
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes still images in the threads of `pool`.
+    """Decodes still images in the threads of `pool`, and large ones, one after another, in the one thread of `large`:
+    who waits for its turn holds up no thread that could decode small ones.
 
-    formats: those accepted, by Pillow's names in lower case; max_pixels: of an image, before it is resized.
+    formats: those accepted, by Pillow's names in lower case; max_pixels: of an image, before it is resized; at_once:
+    pixels of the largest that is not large.
     """
 
     formats: tuple[str, ...]
     max_pixels: int
     pool: Executor
+    large: Executor
+    at_once: int = _LARGE
 
     def __post_init__(self) -> None:
         Image.init()
@@ -45,21 +61,26 @@ class Decoder:
         Raises:
             BadImageError, TooLargeError, UnsupportedTypeError: saying which image it is if there are several.
         """
-        loop = asyncio.get_running_loop()
         names = [f"image {i}: " if len(images) > 1 else "" for i in range(len(images))]
-        futures = [
-            loop.run_in_executor(self.pool, self._pixels, data, each, name)
-            for data, name in zip(images, names, strict=True)
+        decoding = [
+            asyncio.ensure_future(self._in_turn(data, each, name)) for data, name in zip(images, names, strict=True)
         ]
         try:
-            return await asyncio.gather(*futures)
+            return await asyncio.gather(*decoding)
         finally:
-            for future in futures:
-                future.cancel()  # those whose turn has not come need not be decoded
+            for one in decoding:
+                one.cancel()  # those whose turn has not come need not be decoded
 
-    def _pixels(self, data: bytes, each: Sequence[Preprocessing], name: str) -> list[Tensor]:
+    async def _in_turn(self, data: bytes, each: Sequence[Preprocessing], name: str) -> list[Tensor]:
+        loop = asyncio.get_running_loop()
         try:
-            image = decode_image(data, self.formats, self.max_pixels)
+            return await loop.run_in_executor(self.pool, self._pixels, data, each, name, self.at_once)
+        except _LargeError:
+            return await loop.run_in_executor(self.large, self._pixels, data, each, name, self.max_pixels)
+
+    def _pixels(self, data: bytes, each: Sequence[Preprocessing], name: str, at_once: int) -> list[Tensor]:
+        try:
+            image = decode_image(data, self.formats, self.max_pixels, at_once)
         except ServiceError as error:
             raise type(error)(name + error.message) from error
         # Normalisation is the model's business: most tasks take the same pixels.
@@ -68,8 +89,14 @@ class Decoder:
         return [pixels[one.size, one.interpolation] for one in each]
 
 
-def decode_image(data: bytes, formats: Sequence[str], max_pixels: int) -> Tensor:
+class _LargeError(Exception):
+    """The image has more pixels than are decoded at once with others."""
+
+
+def decode_image(data: bytes, formats: Sequence[str], max_pixels: int, at_once: int | None = None) -> Tensor:
     """Encoded image -> uint8 [3, height, width].
+
+    at_once: how many pixels may be decoded beside other images; none are if there are more.
 
     Raises:
         BadImageError: if it is empty, damaged, truncated, animated, or no image.
@@ -79,8 +106,10 @@ def decode_image(data: bytes, formats: Sequence[str], max_pixels: int) -> Tensor
     try:
         with open_image(data, formats) as image:
             check_size(image, max_pixels)
+            if at_once is not None and image.width * image.height > at_once:
+                raise _LargeError
             return to_rgb(image)
-    except (ServiceError, MemoryError):
+    except (ServiceError, MemoryError, _LargeError):
         raise
     except ImageError as error:
         raise BadImageError(str(error)) from error
@@ -98,13 +127,37 @@ def open_image(data: bytes, formats: Sequence[str]) -> Image.Image:
     accepted = [name for name in known if name.lower() in formats]
     if not accepted:
         raise UnsupportedTypeError(f"the image is a {known[0]}; accepted are {', '.join(formats)}")
+    for mark, most in _REPEATED.get(accepted[0], {}).items():
+        if data.count(mark) > most:
+            raise BadImageError(f"the image is damaged: {mark!r} is in it more than {most} times")
     factory, _ = Image.OPEN[accepted[0]]
-    return factory(io.BytesIO(data), "")
+    return factory(_Pieces(data), "")
+
+
+class _Pieces(io.BytesIO):
+    """A file that can be read in so many pieces only."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._left = _READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As of any file.
+
+        Raises:
+            OSError: when it has been read too often.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise OSError("it is in too many pieces")
+        return super().read(size)
 
 
 def check_size(image: Image.Image, max_pixels: int) -> None:
     """Refuses by the header what is too large."""
     width, height = image.size
+    if any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", [])):
+        max_pixels = min(max_pixels, _RUN_LENGTH)
     if width * height > max_pixels:
         raise TooLargeError(f"the image has {width}x{height} pixels; the limit is {max_pixels}")
     if max(width, height) > MAX_SIDE:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import Literal, TypeVar
 
 from torch import Tensor
@@ -56,6 +58,7 @@ class Runtime:
         workers, threads = self._parallelism()
         self._forward_pool = torch_threads("forward", workers, threads)
         self._decode_pool = torch_threads("decode", settings.decode_threads or cores(), 1)
+        self._large = torch_threads("large", 1, 1)
         self._loader, self._calibrator, self._folder, self._explainer = (
             torch_threads(name, 1, threads) for name in ("loader", "calibrator", "folder", "explainer")
         )
@@ -63,7 +66,7 @@ class Runtime:
         self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
         self.task_reader = BodyReader(settings.max_task_bytes, 1, self._decode_pool)
-        self._decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool)
+        self._decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool, self._large)
         self.batcher: Batcher[Group, Work, Output] = Batcher(
             self._run,
             self._forward_pool,
@@ -162,14 +165,14 @@ class Runtime:
             finally:
                 self.folding.retain()
 
-        result = await asyncio.get_running_loop().run_in_executor(self._loader, apply)
+        result = await _run_in(self._loader, apply)
         for task in self._families():
             self._calibrator.submit(self._calibrate_beside, task)
         return result
 
     async def fold(self, change: Callable[[], None]) -> None:
         """Calls what folds a task, or no longer, in the thread for that."""
-        await asyncio.get_running_loop().run_in_executor(self._folder, change)
+        await _run_in(self._folder, change)
 
     async def follow(self) -> None:
         """Follows the task folder until it is cancelled."""
@@ -201,7 +204,13 @@ class Runtime:
             pool.shutdown(cancel_futures=True)
         self._forward_pool.shutdown()
         self._folder.shutdown(cancel_futures=True)
-        self._decode_pool.shutdown()
+        for pool in (self._decode_pool, self._large):
+            pool.shutdown()
+
+
+async def _run_in(pool: Executor, call: Callable[[], Result]) -> Result:
+    """Calls in a thread of the pool, where the log still names the request."""
+    return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call)
 
 
 @asynccontextmanager

@@ -46,7 +46,7 @@ def test_an_animation_is_a_broken_picture(format: str, tmp_path: Path) -> None:
     path = tmp_path / "moving"
     path.write_bytes(pictures.animated(format))
     checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
-    assert checked.broken == ("moving: the image is animated, it has 3 frames",)
+    assert checked.broken == ("moving: the image is animated",)
     assert not decodes(path)
 
 
@@ -54,6 +54,18 @@ def test_a_pipe_is_no_picture_and_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe.png"
     os.mkfifo(path)
     assert check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True).broken == ("pipe.png: this is no file",)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("folder", "Is a directory"), ("nothing", "No such file or directory"), ("text", "no image")]
+)
+def test_what_cannot_be_read_is_named_once(name: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("no picture")
+    with pytest.raises(DataError, match=f"{reason}$") as error:
+        ImageFiles((tmp_path / name,))[0]
+    assert str(error.value).count(str(tmp_path)) == 1
+    assert "Errno" not in str(error.value)
 
 
 def test_a_variant_that_pillow_does_not_know_is_a_broken_picture(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import random
+import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 import pictures
 import pytest
@@ -16,7 +20,7 @@ from PIL import Image
 
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
-from service.decode import Decoder, decode_image
+from service.decode import MAX_SIDE, Decoder, decode_image
 from service.errors import BadImageError, ServiceError, TooLargeError, UnsupportedTypeError
 
 FORMATS = ("jpeg", "png", "webp", "gif", "bmp")
@@ -29,8 +33,9 @@ def decode(data: bytes, max_pixels: int = 50_000_000) -> torch.Tensor:
 
 @pytest.fixture
 def decoder() -> Iterator[Decoder]:
-    with ThreadPoolExecutor(2) as pool:
-        yield Decoder(FORMATS, 50_000_000, pool)
+    """For which 24x18 pixels are as many as are decoded at once, and 100x100 the most of all."""
+    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as large:
+        yield Decoder(FORMATS, 10_000, pool, large, at_once=24 * 18)
 
 
 @pytest.mark.parametrize("kind", pictures.LEGITIMATE)
@@ -48,9 +53,15 @@ def test_the_orientation_in_the_exif_data_is_honoured() -> None:
 
 
 @pytest.mark.parametrize("format", ["GIF", "PNG", "WEBP"])
-def test_animations_are_refused_with_their_number_of_frames(format: str) -> None:
-    with pytest.raises(BadImageError, match="animated, it has 3 frames"):
+def test_animations_are_refused(format: str) -> None:
+    with pytest.raises(BadImageError, match=r"^the image is animated$"):
         decode(pictures.animated(format))
+
+
+@pytest.mark.parametrize("format", ["GIF", "PNG", "WEBP", "TIFF", "AVIF"])
+def test_an_animation_of_one_frame_is_a_picture(format: str) -> None:
+    data = pictures.encode(pictures.scene(), format, save_all=True)
+    assert decode_image(data, (format.lower(),), 50_000_000).shape == (3, 18, 24)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +106,16 @@ def test_an_image_of_just_the_limit_is_decoded() -> None:
         decode(pictures.png(), max_pixels=24 * 18 - 1)
 
 
+def test_a_side_of_just_the_limit_is_decoded() -> None:
+    assert decode(pictures.encode(Image.new("1", (MAX_SIDE, 1)))).shape == (3, 1, MAX_SIDE)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_lack_of_memory_is_not_the_images_fault() -> None:
+    with pytest.raises(MemoryError):
+        decode(pictures.hundred_megapixels(), max_pixels=10**8)
+
+
 @pytest.mark.parametrize("kind", ["png", "jpeg", "webp", "gif", "bmp", "palette with alpha", "multi-picture"])
 def test_damaged_bytes_give_pixels_or_a_reason_and_nothing_else(kind: str) -> None:
     generator = random.Random(kind)
@@ -134,3 +155,86 @@ async def test_the_bad_one_of_several_is_named(decoder: Decoder) -> None:
         await decoder.decode([pictures.png(), b"not an image"], [PREPROCESSING])
     with pytest.raises(BadImageError, match=r"^the bytes are not an image$"):
         await decoder.decode([b"not an image"], [PREPROCESSING])
+
+
+class Held(ThreadPoolExecutor):
+    """One thread, which is held up once it has done the first of what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.gate, self.given = threading.Event(), list[Future[Any]]()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.given.append(super().submit(fn, *args, **kwargs))
+        if len(self.given) == 1:
+            super().submit(self.gate.wait, 20)
+        return self.given[-1]
+
+
+@pytest.mark.anyio
+async def test_beside_a_bad_one_the_others_need_not_be_decoded() -> None:
+    with Held() as pool:
+        with pytest.raises(BadImageError, match=r"^image 0:"):
+            await Decoder(FORMATS, 10_000, pool, pool).decode([b"no image", *[pictures.png()] * 3], [PREPROCESSING])
+        await asyncio.sleep(0)
+        pool.gate.set()
+    assert [future.cancelled() for future in pool.given] == [False, True, True, True]
+
+
+@dataclass(frozen=True)
+class Waiting(Preprocessing):
+    """Holds up the thread that decoded an image, with the image in memory."""
+
+    gate: threading.Event = field(default_factory=threading.Event)
+    begun: list[str] = field(default_factory=list)
+
+    def resize(self, image: torch.Tensor) -> torch.Tensor:
+        self.begun.append(threading.current_thread().name)
+        assert self.gate.wait(20)
+        return super().resize(image)
+
+
+@pytest.mark.anyio
+async def test_large_images_take_turns_and_small_ones_do_not_wait(decoder: Decoder) -> None:
+    large, waiting = pictures.encode(pictures.scene(25, 18)), Waiting((16, 16))
+    decoding = asyncio.ensure_future(decoder.decode([large] * 3, [waiting]))
+    try:
+        for _ in range(3):  # as many as there are threads, and one more
+            async with asyncio.timeout(10):
+                await decoder.decode([pictures.png()], [PREPROCESSING])
+        assert len(waiting.begun) <= 1
+    finally:
+        waiting.gate.set()
+    for (one,) in await decoding:
+        assert torch.equal(one, PREPROCESSING.resize(decode(large)))
+    assert len(set(waiting.begun)) == 1
+
+
+@pytest.mark.anyio
+async def test_whose_time_is_up_before_its_turn_is_not_decoded(decoder: Decoder) -> None:
+    large, first, second = pictures.encode(pictures.scene(25, 18)), Waiting((16, 16)), Waiting((16, 16))
+    decoding = asyncio.ensure_future(decoder.decode([large], [first]))
+    try:
+        await decoder.decode([pictures.png()], [PREPROCESSING])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await decoder.decode([large], [second])
+    finally:
+        first.gate.set()
+        second.gate.set()
+    await decoding
+    await decoder.decode([large], [PREPROCESSING])  # its turn comes after
+    assert not second.begun
+
+
+@pytest.mark.anyio
+async def test_what_is_too_large_is_refused_before_its_turn(decoder: Decoder) -> None:
+    waiting = Waiting((16, 16))
+    decoding = asyncio.ensure_future(decoder.decode([pictures.encode(pictures.scene(25, 18))], [waiting]))
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(TooLargeError, match="101x100 pixels; the limit is 10000"):
+                await decoder.decode([pictures.encode(pictures.scene(101, 100))], [PREPROCESSING])
+    finally:
+        waiting.gate.set()
+    await decoding

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from fpet.errors import ImageError, UnsupportedError
-from fpet.images import to_rgb
+from fpet.images import _STRIP, to_rgb
 from fpet.preprocess import Preprocessing
 
+COLUMNS = 2_000
+ROWS = _STRIP // COLUMNS + 7  # a strip and a short one
 RED, WHITE = [255, 0, 0], [255, 255, 255]
 
 
@@ -25,6 +28,76 @@ def reopened(image: Image.Image, image_format: str, **options: object) -> Image.
 def pixel(image: Image.Image, row: int = 0, column: int = 0) -> list[int]:
     found: list[int] = to_rgb(image)[:, row, column].tolist()
     return found
+
+
+def at_once(image: Image.Image) -> torch.Tensor:
+    """What `to_rgb` is to give, with the whole picture in memory at every step."""
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        values = np.asarray(image).astype(np.int64).clip(0, 65535)
+        image = Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def noise(mode: str, rows: int = ROWS, columns: int = COLUMNS) -> Image.Image:
+    """A picture in which hardly a pixel is like its neighbour; levels of I and I;16 go beyond what is read of them."""
+    generator = np.random.default_rng(0)
+    if mode.startswith("I"):
+        low, high, kind = (0, 2**16, np.uint16) if mode == "I;16" else (-(2**16), 2**17, np.int32)
+        return Image.fromarray(generator.integers(low, high, (rows, columns), dtype=kind))
+    if mode in ("PA", "1"):
+        return noise("LA" if mode == "PA" else "L", rows, columns).convert(mode)
+    bands = {"LA": 2, "RGB": 3}.get(mode, 4 if len(mode) == 4 else 1)
+    image = Image.frombytes("L" if mode == "P" else mode, (columns, rows), generator.bytes(rows * columns * bands))
+    if mode == "P":
+        image.putpalette(generator.bytes(768))
+    return image
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "I", "I;16"])
+def test_strips_of_a_picture_are_those_of_the_whole(mode: str) -> None:
+    image = noise(mode)
+    assert image.mode == mode
+    found = to_rgb(image)
+    assert torch.equal(found, at_once(image))
+    assert found.stride() == (1, 3 * COLUMNS, 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "transparency"), [("P", 7), ("P", bytes(range(256))), ("L", 7), ("RGB", (1, 2, 3)), ("I;16", 7)]
+)
+def test_so_they_are_with_transparency_beside_the_pixels(mode: str, transparency: object) -> None:
+    reopen = partial(reopened, noise(mode), "PNG", transparency=transparency, compress_level=0)
+    assert "transparency" in reopen().info
+    assert torch.equal(to_rgb(reopen()), at_once(reopen()))
+
+
+@pytest.mark.parametrize("orientation", range(1, 10))
+@pytest.mark.parametrize("mode", ["RGB", "I;16"])
+def test_so_they_are_in_any_orientation(mode: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    reopen = partial(reopened, noise(mode), "PNG", exif=exif, compress_level=0)
+    found, expected = to_rgb(reopen()), at_once(reopen())
+    assert torch.equal(found, expected)
+    assert found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("size", [(1, 3), (3, 1), (1, _STRIP + 1), (_STRIP + 1, 2)])
+def test_so_they_are_of_any_shape(size: tuple[int, int]) -> None:
+    image = noise("RGBA", *size)
+    assert torch.equal(to_rgb(image), at_once(image))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "I"])
+def test_the_picture_itself_is_left_as_it_was(mode: str) -> None:
+    image = noise(mode, 5, 7)
+    before = image.copy()
+    to_rgb(image)
+    assert image == before
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "CMYK"])
@@ -87,6 +160,12 @@ def test_pictures_of_the_right_size_are_left_as_they_are() -> None:
     assert torch.equal(left, image)
     assert left.is_contiguous()
     assert halved.is_contiguous()
+
+
+def test_what_is_no_tensor_is_not_resized() -> None:
+    picture = Image.new("RGB", (4, 2))
+    with pytest.raises(TypeError, match=r"a uint8 tensor \[3, H, W\], which fpet\.images\.to_rgb makes, not a Image$"):
+        Preprocessing((1, 1)).resize(picture)  # type: ignore[arg-type]
 
 
 def test_normalisation_maps_the_range_as_configured() -> None:
