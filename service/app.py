@@ -28,7 +28,8 @@ from service.logs import log_exchange
 from service.metrics import Metrics
 from service.middleware import Observed, failed
 from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_repository
-from service.routes.common import client, errors
+from service.routes.common import client
+from service.routes.described import errors
 from service.runtime import running
 from service.settings import ALL, Settings
 from service.tracing import Tracing, start_tracing
@@ -67,6 +68,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=version(_PACKAGE),
         description=_DESCRIPTION,
         lifespan=lifespan,
+        redirect_slashes=False,  # to the host that the client names, without its proxy's scheme and path
         # Its own spans name queries, into which clients might write what is secret.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )

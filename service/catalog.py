@@ -131,8 +131,7 @@ class Catalog:
         except Exception as error:
             self._metrics.task_loads.labels("failed").inc()
             raise InvalidTaskError(_reason(entry, error)) from error
-        if not self.folder.is_dir():  # made anew, it would hold this task alone, as while it is not mounted
-            raise StorageError("the task folder is gone")
+        self._require_folder()  # made anew, it would hold this task alone
         try:
             write_atomically(path, data, TaskError)
         except TaskError as error:
@@ -145,14 +144,20 @@ class Catalog:
 
         Raises:
             UnknownTaskError: if there is no such task.
-            StorageError: if the file cannot be removed; the task then goes on serving.
+            StorageError: if the file cannot be removed, or the folder is gone; the task then goes on serving.
         """
         entry = self.entry(name)
+        self._require_folder()  # a file that is gone with it comes back with it
         try:
             entry.path.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(f"{entry.path.name}: cannot be removed: {error.strerror}") from error
         self._drop(name)
+
+    def unread(self, name: str) -> bool:
+        """Whether the folder has a file of that name, or another one by now, that was not looked at yet."""
+        now, then = stamp_of(self.folder / f"{name}{SUFFIX}"), self._stamps.get(name)
+        return now is not None and (then is None or now[:3] != then[:3])
 
     def scan(self) -> list[Entry]:
         """Follows the folder: new files are put into service, changed ones too if they are wanted, and those that are
@@ -175,6 +180,10 @@ class Catalog:
             if entry.wanted and (differs or entry.state == "loading"):
                 read.append(self._take(entry, again=False, final=not differs))
         return read
+
+    def _require_folder(self) -> None:
+        if not self.folder.is_dir():  # as while it is not mounted
+            raise StorageError("the task folder is gone")
 
     def _differs(self, entry: Entry) -> bool:
         """Whether a file is another than was last looked at; or one that could not serve, but now may."""

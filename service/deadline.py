@@ -12,15 +12,19 @@ from service.errors import DeadlineExceededError
 
 @dataclass(frozen=True)
 class Deadline:
-    """`at` is a time of the running event loop's clock, `seconds` how long before it the wait began."""
+    """`at` is a time of the running event loop's clock, `seconds` how long before it the wait began.
+
+    asked_for: whether the client said so, or else the service.
+    """
 
     at: float
     seconds: float
+    asked_for: bool = False
 
     @classmethod
-    def after(cls, seconds: float) -> Deadline:
+    def after(cls, seconds: float, *, asked_for: bool = False) -> Deadline:
         """The deadline that many seconds from now."""
-        return cls(asyncio.get_running_loop().time() + seconds, seconds)
+        return cls(asyncio.get_running_loop().time() + seconds, seconds, asked_for)
 
     def passed(self) -> bool:
         """Whether it is too late."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from fpet.precision import has_bfloat16
+
 
 def pick_device(name: str) -> torch.device:
     """`auto` is the first CUDA device if there is one, else the CPU."""
@@ -21,7 +23,7 @@ def pick_device(name: str) -> torch.device:
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto` is bfloat16 where the hardware multiplies in it, else float32."""
     if name == "auto":
-        name = "bfloat16" if _has_bfloat16(device) else "float32"
+        name = "bfloat16" if has_bfloat16(device) else "float32"
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 
@@ -37,13 +39,6 @@ def cores(system: Path = Path("/")) -> int:
 def quota(system: Path = Path("/")) -> float:
     """Seconds of processor time a second that this process may use by its control groups; infinity: no limit."""
     return min(_quotas(system), default=math.inf)
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    # Without these instructions bfloat16 is emulated and slower than float32.
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def _quotas(system: Path) -> Iterator[float]:

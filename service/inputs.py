@@ -20,6 +20,7 @@ from service.disconnect import unless_gone
 from service.errors import (
     BadRequestError,
     ClientGoneError,
+    DeadlineExceededError,
     InvalidRequestError,
     SlowRequestError,
     TooLargeError,
@@ -53,7 +54,7 @@ class BodyReader:
         Raises:
             UnsupportedTypeError, BadRequestError, InvalidRequestError, TooLargeError: by what was sent.
             SlowRequestError, ClientGoneError: if it did not arrive, or the client left before it was parsed.
-            DeadlineExceededError: if it arrived and was not parsed in time.
+            DeadlineExceededError: if it arrived and was not parsed in time, or did not by the client's own deadline.
         """
         encoding = request.headers.get("content-encoding", _AS_IT_IS).strip().lower()
         if encoding != _AS_IT_IS:
@@ -63,7 +64,7 @@ class BodyReader:
         media_type = kind.decode("latin-1")
         if media_type == MULTIPART:
             async with _arriving(deadline):
-                return await self._read_multipart(request, options.get(b"boundary", b""))
+                return await self._read_multipart(request, options.get(b"boundary"))
         if media_type == JSON:
             return await unless_gone(request, self._parse_json(await self.read_whole(request, deadline), deadline))
         if media_type == BYTES or media_type.startswith("image/"):
@@ -77,6 +78,7 @@ class BodyReader:
         Raises:
             BadRequestError, TooLargeError: if it is empty or too long.
             SlowRequestError, ClientGoneError: if it did not arrive.
+            DeadlineExceededError: if it did not by the client's own deadline.
         """
         async with _arriving(deadline):
             body = b"".join([chunk async for chunk in self._chunks(request)])
@@ -88,16 +90,19 @@ class BodyReader:
         async with deadline.limit():
             return await asyncio.get_running_loop().run_in_executor(self.pool, parse_json, body, self.max_images)
 
-    async def _read_multipart(self, request: Request, boundary: bytes) -> list[bytes]:
+    async def _read_multipart(self, request: Request, boundary: bytes | None) -> list[bytes]:
+        if not boundary:
+            raise BadRequestError(f"the content type {MULTIPART} names no boundary")
         form = _Form(self.max_images)
         try:
             parser = MultipartParser(boundary, form.callbacks())
-            async for chunk in self._chunks(request):
+            async for chunk in _behind_preamble(self._chunks(request), boundary):
                 parser.write(chunk)
         except FormParserError as error:
             raise BadRequestError(f"the body is not {MULTIPART}: {error}") from error
         if not form.complete:
-            raise BadRequestError(f"the {MULTIPART} body ends before its last boundary")
+            which = "last" if form.parts else "first"
+            raise BadRequestError(f"the {MULTIPART} body ends before its {which} boundary")
         if not form.parts:
             raise BadRequestError(f"the {MULTIPART} body has no parts")
         return [bytes(part) for part in form.parts]
@@ -125,9 +130,26 @@ async def _arriving(deadline: Deadline) -> AsyncIterator[None]:
         async with asyncio.timeout_at(deadline.at):
             yield
     except TimeoutError as error:
-        raise SlowRequestError(f"the body did not arrive within {deadline.seconds:g} seconds") from error
+        kind = DeadlineExceededError if deadline.asked_for else SlowRequestError
+        raise kind(f"the body did not arrive within {deadline.seconds:g} seconds") from error
     except ClientDisconnect as error:
         raise ClientGoneError("the client left before its request was complete") from error
+
+
+async def _behind_preamble(chunks: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator[bytes]:
+    """A form from its first boundary on: what comes before means nothing (RFC 2046, section 5.1.1)."""
+    start, found = b"\n--" + boundary, False
+    held = b"\n"  # the first line begins without one
+    async for chunk in chunks:
+        if found:
+            yield chunk
+            continue
+        held += chunk
+        at = held.find(start)
+        found = at >= 0
+        if found:
+            yield held[at + 1 :]
+        held = held[1 - len(start) :]  # of a boundary of which the rest is still to come
 
 
 class _Form:

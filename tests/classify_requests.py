@@ -21,6 +21,7 @@ MISDIRECTED = [
     ("POST", "/v1/classify", 422),
     ("GET", "/nowhere", 404),
     ("POST", "/v1/nowhere", 404),
+    ("POST", f"{CLASSIFY}/", 404),  # not sent elsewhere
     ("GET", CLASSIFY, 405),
 ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from changing import IMAGE, logits_of, put, task_file
-from serving import ADMIN, Files, Serving, serving, small_settings
+from serving import ADMIN, KEY, Files, Serving, serving, small_settings
 
 from fpet.header import Method
 from fpet.task import Task
@@ -96,3 +96,27 @@ def test_a_family_that_was_never_timed_is_timed_once_it_serves(changeable: Servi
         return next(one["points"] for one in calibration if one["task"] == "letters")
 
     changeable.until(lambda: len(points()) == 3)  # batches of 1, 2 and 4
+
+
+def test_a_condition_keeps_what_was_put_into_the_folder_meanwhile(files: Files, tmp_path: Path) -> None:
+    letters, digits = files.tasks / "letters.safetensors", files.tasks / "digits.safetensors"
+    first, second = task_file(tmp_path, "letters", 1), task_file(tmp_path, "letters", 2)
+    with serving(small_settings(files, admin_key=KEY, watch=False)) as running:
+        etag = running.client.get("/v1/tasks/digits").headers["etag"]
+        letters.write_bytes(first)
+        refused = put(running, "letters", second, **{"if-none-match": "*"})
+        assert (refused.status_code, refused.json()["error_type"]) == (409, "conflict")
+        assert letters.read_bytes() == first
+        dropped = task_file(tmp_path, "digits", 3)
+        digits.write_bytes(dropped)
+        for answer in (
+            put(running, "digits", task_file(tmp_path, "digits", 4), **{"if-match": etag}),
+            running.client.delete("/v1/tasks/digits", headers={**ADMIN, "if-match": etag}),
+        ):
+            assert (answer.status_code, answer.json()["error_type"]) == (409, "conflict")
+            assert digits.read_bytes() == dropped
+        loaded = running.client.post("/v1/tasks/digits/load", headers={**ADMIN, "if-match": etag})
+        assert loaded.json()["generation"] == 2
+        etag = f'"{loaded.json()["digest"]}"'
+        assert put(running, "digits", task_file(tmp_path, "digits", 4), **{"if-match": etag}).status_code == 200
+        assert put(running, "letters", second).status_code == 201  # without a condition the last one wins

@@ -129,6 +129,19 @@ def test_a_body_on_its_way_has_a_place(narrow: Serving, path: str) -> None:
     assert narrow.classify(IMAGE).status_code == 200
 
 
+@pytest.mark.parametrize("path", [CLASSIFY, INFER])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [([], 408), (["x-deadline-ms: 60000"], 408), (["x-deadline-ms: 50"], 504)],
+    ids=["the service's", "the service's, which is sooner", "the client's"],
+)
+def test_whose_deadline_ended_the_wait_for_a_body_is_told(
+    impatient: Serving, path: str, headers: list[str], status: int
+) -> None:
+    with closing(begin(impatient, *headers, path=path)) as connection:
+        assert answer_on(connection).status == status
+
+
 def test_it_loses_it_when_its_client_leaves(narrow: Serving) -> None:
     with closing(begin(narrow)):
         narrow.until(lambda: narrow.metric("queue_size") == 1)

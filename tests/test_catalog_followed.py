@@ -47,6 +47,9 @@ def test_a_folder_that_is_gone_for_a_moment_takes_no_task_along(catalog: Catalog
     data = (tmp_path / "elsewhere" / file.name).read_bytes()
     with pytest.raises(StorageError, match="the task folder is gone"):
         catalog.put("digits", data)  # which does not make it anew
+    with pytest.raises(StorageError, match="the task folder is gone"):
+        catalog.delete("digits")  # of which the file would know nothing
+    assert catalog.loaded("digits") is task
     (tmp_path / "elsewhere").rename(file.parent)
     assert catalog.scan() == []
     file.unlink()

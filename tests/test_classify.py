@@ -135,6 +135,7 @@ def test_the_key_comes_from_a_file(images: list[str], tmp_path: Path, capsys: py
         (["--task", "nothing", "--url", "SERVICE"], "no task 'nothing'"),
         (["--task", "digits", "--top-k", "11"], "the task digits has 10 labels"),
         (["--task", "digits", "--top-k", "11", "--url", "SERVICE"], "the task digits has 10 labels"),
+        (["--task", "runs/digits.safetensors", "--url", "SERVICE"], "a service knows its tasks by name"),
         (["--task", "digits", "--url", "localhost:8000"], "no address of a service"),
         (["--task", "digits", "--url", "SERVICE", "--device", "cuda"], "--device: with --url the service chooses it"),
         (["--task", "digits", "--url", "SERVICE", "--precision", "bfloat16"], "--precision: with --url"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from peer import Answer, peer
 
 import fpet.client
 from fpet.client import (
@@ -19,7 +20,10 @@ from fpet.client import (
 from fpet.errors import UnsupportedError
 
 
-@pytest.mark.parametrize("wrong", ["127.0.0.1:8000", "ftp://host", "http://", "http://host:port", ""])
+@pytest.mark.parametrize(
+    "wrong",
+    ["127.0.0.1:8000", "ftp://host", "http://", "http://host:port", "http://host?x=1", "http://host/path#x", ""],
+)
 def test_an_address_that_is_none_is_refused(wrong: str) -> None:
     for kind in (Client, AsyncClient):
         with pytest.raises(UnsupportedError, match="is no address of a service"):
@@ -27,11 +31,23 @@ def test_an_address_that_is_none_is_refused(wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"timeout": 0}, {"timeout": math.inf}, {"retries": -1}, {"batch": 0}, {"concurrency": 0}, {"max_body": 0}]
+    "wrong",
+    [
+        *({"timeout": seconds} for seconds in (0, -1, math.nan, math.inf, 1e307, 2_000_001, "5", None)),
+        *({"retries": number} for number in (-1, 1.5, "5")),
+        *({name: number} for name in ("batch", "concurrency", "max_body") for number in (0, 2.5, "4")),
+    ],
+    ids=str,
 )
-def test_numbers_out_of_their_range_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} = "):
+def test_what_is_no_number_in_its_range_is_refused(wrong: dict[str, object]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match="^" + re.escape(f"{name} = {value!r} should be a")):
         Client("http://host", **wrong)  # type: ignore[arg-type]
+
+
+def test_the_longest_timeout_is_one_that_a_socket_takes() -> None:
+    with peer([Answer(200, {"tasks": []})]) as there, Client(there.url, timeout=2_000_000) as client:
+        assert client.tasks() == []
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
@@ -52,6 +68,14 @@ def test_a_misspelt_option_is_refused_before_anything_is_sent() -> None:
         for change in (client.delete, client.load, client.unload, client.pin, client.unpin):
             with pytest.raises(TypeError, match="no option 'ifmatch'"):
                 change("digits", ifmatch="digest")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("condition", ["if_match", "if_none_match"])
+def test_a_condition_that_says_nothing_is_refused_before_anything_is_sent(condition: str) -> None:
+    with Client("http://127.0.0.1:1", retries=0) as client:
+        for change in (client.delete, client.load, client.unload, client.pin, client.unpin):
+            with pytest.raises(TypeError, match=f"{condition} = None should be text"):
+                change("digits", **{condition: None})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("key", ["line\nbreak", " secret", "\x7f"])

@@ -20,6 +20,7 @@ from fpet.client.exchange import Call, Outcome, Send, Wait, ask
 from fpet.client.retry import Patience, pause, retry_after
 
 NOW = 1_000_000_000.0
+REQUEST = httpx.Request("POST", "http://127.0.0.1:1/x")  # httpx's errors always have theirs
 
 
 def answered(status: int, **headers: str) -> httpx.Response:
@@ -62,19 +63,19 @@ def test_pauses_are_random_below_a_doubling_bound_and_never_shorter_than_asked_f
 REPEATED: list[tuple[Outcome, bool]] = [
     (answered(429, retry_after="1"), True),
     (answered(503, retry_after="1"), True),
-    (httpx.ConnectError("refused"), True),
+    (httpx.ConnectError("refused", request=REQUEST), True),
 ]
 REPEATED_IF_HARMLESS: list[tuple[Outcome, bool]] = [
-    (httpx.ReadError("reset"), False),
-    (httpx.WriteError("reset"), False),
-    (httpx.RemoteProtocolError("disconnected"), False),
+    (httpx.ReadError("reset", request=REQUEST), False),
+    (httpx.WriteError("reset", request=REQUEST), False),
+    (httpx.RemoteProtocolError("disconnected", request=REQUEST), False),
 ]
 NEVER_REPEATED: list[Outcome] = [
     *(answered(status, retry_after="1") for status in (307, 400, 401, 404, 409, 413, 422, 500, 502, 504, 507)),
     answered(429),
     answered(503),
     answered(503, retry_after="soon"),
-    httpx.ReadTimeout("late"),
+    httpx.ReadTimeout("late", request=REQUEST),
 ]
 
 

@@ -66,7 +66,7 @@ def test_a_task_is_pinned_over_http(service: Serving) -> None:
     ("name", "status", "error_type", "message"),
     [
         ("nothing", 404, "unknown_task", "there is no task 'nothing'"),
-        ("digits", 422, "invalid_request", "AdaptFormer does not fold"),
+        ("digits", 422, "invalid_request", "adaptformer does not fold"),
     ],
 )
 def test_what_cannot_be_pinned_is_refused(

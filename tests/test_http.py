@@ -94,3 +94,11 @@ def test_options(service: Serving) -> None:
     assert [len(one) for one in vectors["logits"]] == [10]
     assert [len(one) for one in vectors["embedding"]] == [24]
     assert "probabilities" not in vectors
+
+
+@pytest.mark.parametrize("tasks", ["plain,digits", "plain,%20digits", "plain&tasks=digits,", ",%20plain%20,,digits"])
+def test_several_tasks_are_named_in_any_way(service: Serving, tasks: str) -> None:
+    url = f"/v1/classify?tasks={tasks}"
+    answer = service.client.post(url, content=IMAGES[0], headers={"content-type": "image/png"})
+    assert answer.status_code == 200, answer.text
+    assert [one["task"] for one in answer.json()["results"]] == ["plain", "digits"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+import httpx
 import pictures
 import pytest
 from classify_requests import CLASSIFY, IMAGES, MISDIRECTED, form
+from full_queue import full
 from serving import Serving
 
 
@@ -39,12 +41,44 @@ def test_bad_images_are_refused_with_a_sentence(service: Serving, image: bytes, 
         ("POST", f"{CLASSIFY}?tokens=few", 422),
         ("POST", f"{CLASSIFY}?outputs=thoughts", 422),
         ("POST", f"{CLASSIFY}?topk=1", 422),
+        ("POST", "/v1/tasks/digits/explain?top_k=1", 422),
     ],
 )
 def test_every_error_has_the_one_form(service: Serving, method: str, path: str, status: int) -> None:
     answer = service.client.request(method, path, content=IMAGES[0], headers={"content-type": "image/png"})
     assert answer.status_code == status
     assert set(answer.json()) == {"error", "error_type"}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (f"{CLASSIFY}?top_k=1&top_k=2", "top_k"),
+        (f"{CLASSIFY}?tokens=full&outputs=logits&tokens=full", "tokens"),
+        ("/v1/classify?tasks=digits&top_k=1&top_k=2", "top_k"),
+        ("/v1/tasks/digits/explain?format=png&format=json", "format"),
+    ],
+)
+def test_a_parameter_of_one_value_is_not_given_twice(service: Serving, path: str, name: str) -> None:
+    answer = service.client.post(path, content=IMAGES[0], headers={"content-type": "image/png"})
+    assert (answer.status_code, answer.json()) == (
+        422,
+        {"error": f"query.{name}: it is given 2 times and may be given once", "error_type": "invalid_request"},
+    )
+
+
+@pytest.mark.parametrize("tasks", ["", ",", "%20,&tasks="])
+def test_a_list_of_no_tasks_is_refused(service: Serving, tasks: str) -> None:
+    def ask() -> httpx.Response:
+        url = f"/v1/classify?tasks={tasks}"
+        return service.client.post(url, content=IMAGES[0], headers={"content-type": "image/png"})
+
+    answers = [ask()]
+    with full(service):
+        answers.append(ask())
+    for answer in answers:
+        assert answer.status_code == 422
+        assert answer.json()["error"] == "query.tasks: Value error, no task is named"
 
 
 @pytest.mark.parametrize(

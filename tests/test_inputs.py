@@ -62,6 +62,13 @@ async def test_a_form_has_an_image_a_part(reader: BodyReader, size: int) -> None
     assert await read(reader, request(in_chunks(multipart(IMAGES), size), FORM)) == IMAGES
 
 
+@pytest.mark.parametrize("size", [1, 7, 4096])
+@pytest.mark.parametrize("preamble", [b"\r\n", b"\n", b"Nothing for --frontier\r\n--front\r\n\r\n", b"--\n"])
+async def test_what_precedes_the_first_boundary_is_no_image(reader: BodyReader, preamble: bytes, size: int) -> None:
+    body = preamble + multipart(IMAGES)
+    assert await read(reader, request(in_chunks(body, size), FORM)) == IMAGES
+
+
 async def test_json_has_base64_or_data_uris(reader: BodyReader) -> None:
     assert await read(reader, request([encoded(*IMAGES)], "application/json; charset=utf-8")) == IMAGES
     text = base64.encodebytes(IMAGES[1]).decode()
@@ -74,11 +81,14 @@ async def test_json_has_base64_or_data_uris(reader: BodyReader) -> None:
     [
         (b"", "image/png", BadRequestError, "the body is empty"),
         (b"", "application/json", BadRequestError, "the body is empty"),
-        (b"", FORM, BadRequestError, "ends before its last boundary"),
+        (b"", FORM, BadRequestError, "ends before its first boundary"),
         (b"--frontier--\r\n", FORM, BadRequestError, "has no parts"),
         (multipart(IMAGES)[:-20], FORM, BadRequestError, "ends before its last boundary"),
-        (b"not a form", FORM, BadRequestError, "is not multipart/form-data"),
-        (multipart(IMAGES), "multipart/form-data", BadRequestError, "is not multipart/form-data"),
+        (b"not a form", FORM, BadRequestError, "ends before its first boundary"),
+        (b"not a --frontier", FORM, BadRequestError, "ends before its first boundary"),
+        (b"--frontiers\r\n", FORM, BadRequestError, "is not multipart/form-data"),
+        (multipart(IMAGES), "multipart/form-data", BadRequestError, "multipart/form-data names no boundary"),
+        (multipart(IMAGES), "multipart/form-data; boundary=", BadRequestError, "names no boundary"),
         (multipart([b"x"] * 4), FORM, TooLargeError, "more than 3 images"),
         (encoded(*[b"x"] * 4), "application/json", TooLargeError, "more than 3 images"),
         (b"x" * 4097, "image/png", TooLargeError, "longer than the limit of 4096 bytes"),
@@ -126,10 +136,13 @@ async def test_nothing_is_read_beyond_the_limits(reader: BodyReader) -> None:
         await read(reader, incoming(parts, FORM))
 
 
-async def test_a_client_that_stops_sending_is_not_waited_for(reader: BodyReader) -> None:
+@pytest.mark.parametrize(("asked_for", "error"), [(False, SlowRequestError), (True, DeadlineExceededError)])
+async def test_a_client_that_stops_sending_is_not_waited_for(
+    reader: BodyReader, asked_for: bool, error: type[ServiceError]
+) -> None:
     begun = incoming([{"type": "http.request", "body": b"x", "more_body": True}], "image/png")
-    with pytest.raises(SlowRequestError):
-        await reader.read(begun, Deadline.after(0.01))
+    with pytest.raises(error, match=r"the body did not arrive within 0\.01 seconds"):
+        await reader.read(begun, Deadline.after(0.01, asked_for=asked_for))
 
 
 async def test_a_body_that_arrived_is_not_said_to_be_missing_when_its_parsing_has_to_wait(reader: BodyReader) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pictures
 import pytest
-from serving import Files, Serving, serving, small_settings
+from serving import ADMIN, Files, Serving, serving, small_settings
 
 from service.exchange import Exchange, Inferred
 from service.logs import JsonFormatter, TextFormatter, log_exchange
@@ -111,6 +111,17 @@ def test_an_internal_error_is_found_under_the_id_of_its_request(small_files: Fil
     error, line = log.of("mine")
     assert (error["level"], line["error_type"]) == ("error", "internal_error")
     assert "AttributeError" in str(error["exception"])
+
+
+def test_what_a_change_of_tasks_logs_is_found_under_the_id_of_its_request(changeable: Serving) -> None:
+    with logging_to(JsonFormatter()) as log:
+        headers = {**ADMIN, HEADER: "change"}
+        assert changeable.client.put("/v1/tasks/digits", content=b"damaged", headers=headers).status_code == 422
+        assert changeable.client.post("/v1/tasks/digits/unload", headers=headers).status_code == 200
+        changeable.until(lambda: len(log.of("change")) == 4)
+    failure, _, unloaded, _ = log.of("change")
+    assert "the task digits failed to load" in str(failure["message"])
+    assert "the task digits is out of service" in str(unloaded["message"])
 
 
 def test_who_follows_the_folder_does_not_count_its_changes() -> None:

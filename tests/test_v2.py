@@ -53,6 +53,22 @@ def test_an_answer_in_json(service: Serving) -> None:
     assert "inference-header-content-length" not in answer.headers
 
 
+def test_what_is_null_counts_as_absent(service: Serving) -> None:
+    parameters = {**ENCODED["parameters"], "binary_data_size": None}
+    nothing = {"outputs": None, "parameters": None, "id": None}
+    answers = [
+        infer(service, {**ENCODED, "parameters": parameters}, **nothing),
+        infer(service, {**GOOD, "parameters": None}, **nothing),
+        infer(service, GOOD, outputs=[{"name": "probabilities", "parameters": None}]),
+        infer(service, GOOD, outputs=[{"name": "probabilities", "parameters": {"classification": None}}]),
+        infer(service, GOOD, parameters={"binary_data_output": None, "tokens": None, "timeout": None}),
+    ]
+    expected = [probabilities(infer(service, one)) for one in (ENCODED, GOOD)]
+    assert probabilities(answers[0]) == pytest.approx(expected[0], abs=1e-5)
+    for answer in answers[1:]:
+        assert probabilities(answer) == pytest.approx(expected[1], abs=1e-5)
+
+
 def test_an_answer_with_binary_data(service: Serving) -> None:
     outputs = [
         {"name": "labels"},

@@ -30,6 +30,8 @@ BAD = [
     ({"inputs": [GOOD] * 17}, 422, "inputs: List should have at most 16 items"),
     ({}, 422, "inputs: Field required"),
     ([], 422, "Input should be an object"),
+    ({"inputs": None}, 422, "inputs: Field required"),
+    ({"inputs": [GOOD], "model_name": None}, 422, "model_name: Extra inputs are not permitted"),
     ({"inputs": [GOOD], "model_name": "digits"}, 422, "model_name: Extra inputs are not permitted"),
     ({"inputs": [GOOD], "id": 7}, 422, "id: Input should be a valid string"),
     ({"inputs": [{**GOOD, "name": "images"}]}, 422, "there is no input 'images'; send one of image, pixels, input"),

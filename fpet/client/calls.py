@@ -104,7 +104,8 @@ def ready() -> Call[None]:
 
 
 def put(task: str, file: bytes, conditions: Conditions) -> Call[TaskInfo]:
-    """A task file into service; as `delete` and `change` it raises TypeError for what is none of `Conditions`."""
+    """A task file into service; as `delete` and `change` it raises TypeError for what is none of `Conditions`, and for
+    a condition that is no text."""
     headers = {**_headers(conditions), "content-type": "application/octet-stream"}
     return Call("PUT", _path(task), _task_info, headers=headers, content=file, repeatable=False)
 
@@ -132,6 +133,9 @@ def _path(task: str, rest: str = "") -> str:
 
 def _headers(conditions: Conditions) -> dict[str, str]:
     _refuse_unknown(conditions, Conditions)
+    for name, value in conditions.items():  # None is the digest of a task that is not loaded
+        if not isinstance(value, str):
+            raise TypeError(f"{name} = {value!r} should be text")
     headers: dict[str, str] = {}
     if "if_match" in conditions:
         digest = conditions["if_match"]

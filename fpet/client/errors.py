@@ -27,8 +27,9 @@ from fpet.errors import FpetError, ImageError
 class ServiceError(FpetError):
     """Base of all; the message is one sentence, the service's own where it gave one.
 
-    status: of HTTP, None without an answer; error_type: the service's word for it, or empty; request_id: under which
-    its log has more, if it says so; retry_after: seconds after which it asks to be asked again, if it does.
+    status: of HTTP, None without an answer that can be decoded; error_type: the service's word for it, or empty;
+    request_id: under which its log has more, if it says so; retry_after: seconds after which it asks to be asked again,
+    if it does.
     """
 
     def __init__(

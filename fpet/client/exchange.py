@@ -114,11 +114,21 @@ def _error(call: Call[Any], outcome: Outcome) -> ServiceError:
         case httpx.Response():
             return error_of(outcome)
         case httpx.TimeoutException():
-            return DeadlineExceededError(f"{call}: no answer in time")
-        case _:
+            return DeadlineExceededError(f"{call}: no answer in time from {_server(outcome)}")
+        case httpx.DecodingError():  # there was an answer: another attempt would get the same
+            return ServiceError(f"{call}: the answer is not one of this service: {outcome}")
+        case httpx.RequestError():
             # Only a connection that was never made is known to have carried nothing.
             received = not isinstance(outcome, httpx.ConnectError)
-            return UnreachableError(f"{call}: no answer: {outcome or type(outcome).__name__}", received=received)
+            reason = str(outcome) or type(outcome).__name__
+            return UnreachableError(f"{call}: no answer from {_server(outcome)}: {reason}", received=received)
+    raise AssertionError("of a request nothing came")
+
+
+def _server(error: httpx.RequestError) -> str:
+    """Where the request went, without the name and password that may stand in an address."""
+    url = error.request.url
+    return f"{url.scheme}://{url.netloc.decode()}"
 
 
 def _read(call: Call[Answer], response: httpx.Response) -> Answer:

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from numbers import Integral, Real
 
 _FIRST_SECONDS = 0.25
 _LONGEST_SECONDS = 8.0
+# Sockets count their milliseconds in 31 bits.
+_LONGEST_TIMEOUT = 2_000_000
 
 
 @dataclass(frozen=True)
 class Patience:
-    """timeout: seconds for a request, all of its repetitions and the waits between them; retries: repetitions.
+    """timeout: seconds for a request, all of its repetitions and the waits between them, above 0 and at most 2,000,000
+    (23 days); retries: repetitions, 0 or more.
 
     No wait for the network is longer than what is left of the time. An answer that trickles in is not cut off by it.
 
     Raises:
-        ValueError: if a number is out of its range.
+        ValueError: if one of them is no such number.
     """
 
     timeout: float
     retries: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.timeout < math.inf:
-            raise ValueError(f"timeout = {self.timeout} should be a number of seconds above 0")
-        if self.retries < 0:
-            raise ValueError(f"retries = {self.retries} should not be below 0")
+        if not (isinstance(self.timeout, Real) and 0 < self.timeout <= _LONGEST_TIMEOUT):
+            bounds = f"above 0, at most {_LONGEST_TIMEOUT}"
+            raise ValueError(f"timeout = {self.timeout!r} should be a number of seconds {bounds}")
+        require_whole("retries", self.retries, least=0)
+
+
+def require_whole(name: str, value: object, *, least: int) -> None:
+    """Raises ValueError, by that name, for what is no whole number from `least` on."""
+    if not (isinstance(value, Integral) and int(value) >= least):
+        raise ValueError(f"{name} = {value!r} should be a whole number, at least {least}")
 
 
 def pause(attempt: int, asked_for: float | None) -> float:

@@ -18,7 +18,7 @@ from fpet.client.calls import Options
 from fpet.client.errors import RefusedImageError, ServiceError, concerns_images
 from fpet.client.exchange import Call, Conversation, ask
 from fpet.client.pictures import Batch, Encoded, Pictures, batches
-from fpet.client.retry import Patience
+from fpet.client.retry import Patience, require_whole
 from fpet.errors import ImageError, TaskError, UnsupportedError
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ class Session:
 
     Raises:
         UnsupportedError: for an address or a key that cannot be used.
-        ValueError: for a number out of its range.
+        ValueError: for what is no number in its range.
     """
 
     url: str
@@ -48,14 +48,15 @@ class Session:
     def __post_init__(self) -> None:
         self._patience = Patience(self.timeout, self.retries)
         for name in ("batch", "concurrency", "max_body"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)} should be above 0")
+            require_whole(name, getattr(self, name), least=1)
         try:
             url = httpx.URL(self.url)
         except httpx.InvalidURL as error:
             raise UnsupportedError(f"{self.url!r} is no address of a service: {error}") from error
         if url.scheme not in ("http", "https") or not url.host:
             raise UnsupportedError(f"{self.url!r} is no address of a service; those begin with http:// or https://")
+        if url.query or url.fragment:  # paths are put behind it
+            raise UnsupportedError(f"{self.url!r} is no address of a service; those have no query and no fragment")
         if self.key is not None and not (self.key and self.key == self.key.strip() and self.key.isprintable()):
             raise UnsupportedError("the key is empty, or has spaces around it or characters that a header cannot hold")
 

@@ -14,7 +14,8 @@ from service.deadline import Deadline
 from service.errors import ConflictError, InvalidTaskError, UnknownTaskError
 from service.inputs import BYTES
 from service.loaded import LoadedTask
-from service.routes.common import AuthorizationDep, RuntimeDep, errors
+from service.routes.common import AuthorizationDep, RuntimeDep
+from service.routes.described import ETAG, Described, admin_errors, told
 from service.routes.tasks import describe
 from service.runtime import Runtime
 from service.schemas import TaskInfo
@@ -32,12 +33,12 @@ _ANY = "*"
 
 
 class Conditions(BaseModel):
-    """Headers that say on which condition a task is to be changed."""
+    """Headers that say on which condition a task is to be changed; several of one name are one list."""
 
-    if_match: str | None = Field(
-        default=None, description="digest in double quotes, or *: only if the task is this one, or any"
+    if_match: list[str] = Field(
+        default=[], description="digests in double quotes, or *: only if the task is one of these, or any"
     )
-    if_none_match: Literal["*"] | None = Field(default=None, description="only if there is no such task")
+    if_none_match: list[Literal["*"]] = Field(default=[], description="only if there is no such task")
 
 
 ConditionsHeader = Annotated[Conditions, Header()]
@@ -49,14 +50,18 @@ async def authorized(runtime: RuntimeDep, authorization: AuthorizationDep) -> No
     runtime.require_ready()
 
 
-router = APIRouter(tags=["administration"], dependencies=[Depends(authorized)])
+router = APIRouter(tags=["administration"], dependencies=[Depends(authorized)], route_class=Described)
 
 
 @router.put(
     "/v1/tasks/{task}",
     response_model=TaskInfo,
     response_model_exclude_none=True,
-    responses={201: {"model": TaskInfo}, **errors(400, 401, 403, 408, 409, 413, 422, 500, 503, 507)},
+    responses={
+        200: told(ETAG),
+        201: {"model": TaskInfo, **told(ETAG)},
+        **admin_errors(400, 408, 409, 413, 422, 500, 503, 507),
+    },
     openapi_extra=_FILE,
 )
 async def put_task(
@@ -71,6 +76,7 @@ async def put_task(
 
     def put() -> tuple[bool, Entry]:
         _check(conditions, runtime, task)
+        _check_file(conditions, runtime, task)
         return _entry(runtime, task) is None, runtime.catalog.put(task, data)
 
     new, entry = await runtime.administer(put)
@@ -80,34 +86,38 @@ async def put_task(
     return info
 
 
-@router.delete("/v1/tasks/{task}", status_code=204, responses=errors(401, 403, 404, 409, 422, 503, 507))
+@router.delete("/v1/tasks/{task}", status_code=204, responses=admin_errors(404, 409, 422, 503, 507))
 async def delete_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> None:
     """Takes a task out of service and deletes its file. Requests in flight are still answered."""
-    await change(runtime, task, conditions, runtime.catalog.delete)
+
+    def delete(name: str) -> None:
+        _check_file(conditions, runtime, name)
+        runtime.catalog.delete(name)
+
+    await change(runtime, task, conditions, delete)
 
 
-@router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503))
+@router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def load_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Puts the task's file into service, again if it is. If it fails, what served before goes on serving."""
     return describe(await put_into_service(runtime, task, conditions), runtime.folding)
 
 
-@router.post(
-    "/v1/tasks/{task}/unload", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503)
-)
+@router.post("/v1/tasks/{task}/unload", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def unload_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
     return describe(await change(runtime, task, conditions, runtime.catalog.unload), runtime.folding)
 
 
-@router.post("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503))
+@router.post("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def pin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
+    runtime.folding.require_foldable(runtime.catalog.loaded(task))  # without waiting for what is being folded
     await _fold(runtime, task, conditions, runtime.folding.pin)
     return describe(runtime.catalog.entry(task), runtime.folding)
 
 
-@router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=errors(401, 403, 404, 409, 422, 503))
+@router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def unpin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
     await _fold(runtime, task, conditions, runtime.folding.unpin)
@@ -156,13 +166,19 @@ def _check(conditions: Conditions, runtime: Runtime, name: str) -> None:
     entry = _entry(runtime, name)
     if conditions.if_none_match and entry is not None:
         raise ConflictError(f"there is a task {name!r} already")
-    if conditions.if_match is None:
+    if not conditions.if_match:
         return
     if entry is None or entry.task is None:
         raise ConflictError(f"no task {name!r} is in service")
-    wanted = {tag.strip().strip('"') for tag in conditions.if_match.split(",")}
+    wanted = {tag.strip().strip('"') for line in conditions.if_match for tag in line.split(",")}
     if wanted.isdisjoint({_ANY, entry.task.digest}):
         raise ConflictError(f"the task {name!r} is at generation {entry.task.generation}, digest {entry.task.digest}")
+
+
+def _check_file(conditions: Conditions, runtime: Runtime, name: str) -> None:
+    """What was put into the folder meanwhile is nobody's to overwrite who asked for something else to be there."""
+    if (conditions.if_match or conditions.if_none_match) and runtime.catalog.unread(name):
+        raise ConflictError(f"the folder has another file of the task {name!r}, which was not read yet")
 
 
 def _entry(runtime: Runtime, name: str) -> Entry | None:

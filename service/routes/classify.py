@@ -15,12 +15,13 @@ from service.errors import InvalidRequestError, TooLargeError
 from service.inference import Inference
 from service.inputs import BYTES, JSON, MULTIPART
 from service.loaded import LoadedTask
-from service.routes.common import DeadlineDep, RuntimeDep, errors, name_tasks, note, split_names
+from service.routes.common import DeadlineDep, RuntimeDep, name_tasks, note, require_single, split_names
+from service.routes.described import TIMES, Described, errors, told
 from service.runtime import Runtime
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 from service.work import Output
 
-router = APIRouter(tags=["classify"])
+router = APIRouter(tags=["classify"], route_class=Described)
 
 _DEFAULT_TOP_K = 5
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -38,11 +39,8 @@ BODY: dict[str, Any] = {
     }
 }
 
-_ANSWERS: dict[str, Any] = {
-    "response_model_exclude_none": True,
-    "responses": errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-    "openapi_extra": BODY,
-}
+_ERRORS = errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
+_ANSWERS: dict[str, Any] = {"response_model_exclude_none": True, "openapi_extra": BODY}
 
 
 class Options(BaseModel):
@@ -68,12 +66,19 @@ class ManyOptions(Options):
     @classmethod
     def _split(cls, values: list[str]) -> list[str]:
         names = split_names(values)
+        if not names:
+            raise ValueError("no task is named")
         if len(set(names)) < len(names):
             raise ValueError("a task is named twice")
         return names
 
 
-@router.post("/v1/tasks/{task}/classify", response_model=Classification, **_ANSWERS)
+@router.post(
+    "/v1/tasks/{task}/classify",
+    response_model=Classification,
+    responses={200: told(*TIMES), **_ERRORS},
+    **_ANSWERS,
+)
 async def classify(
     request: Request, task: str, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[Options, Query()]
 ) -> Response:
@@ -89,7 +94,13 @@ async def _name_tasks(request: Request) -> None:
     name_tasks(request, split_names(request.query_params.getlist("tasks")))
 
 
-@router.post("/v1/classify", response_model=Classifications, dependencies=[Depends(_name_tasks)], **_ANSWERS)
+@router.post(
+    "/v1/classify",
+    response_model=Classifications,
+    dependencies=[Depends(_name_tasks)],
+    responses=_ERRORS,
+    **_ANSWERS,
+)
 async def classify_by_many(
     request: Request, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[ManyOptions, Query()]
 ) -> Response:
@@ -103,6 +114,7 @@ async def _classify(
 ) -> list[Classification]:
     loop = asyncio.get_running_loop()
     arrived = loop.time()
+    require_single(request)
     runtime.require_ready()
     tasks = [runtime.catalog.loaded(name) for name in names]
     top_k = [_top_k(options, task) for task in tasks]

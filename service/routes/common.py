@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Header, Request
 from fastapi.requests import HTTPConnection
@@ -12,11 +13,11 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.auth import check_client
 from service.deadline import Deadline
+from service.errors import InvalidRequestError
 from service.exchange import Exchange, Inferred
 from service.inference import Inference
 from service.loaded import LoadedTask
 from service.runtime import Runtime
-from service.schemas import Error
 
 
 def _runtime_of(request: HTTPConnection) -> Runtime:
@@ -66,16 +67,32 @@ async def _deadline(
     ] = None,
 ) -> Deadline:
     longest = _runtime_of(request).settings.deadline
-    return Deadline.after(longest if x_deadline_ms is None else min(longest, x_deadline_ms / 1000))
+    if x_deadline_ms is None or x_deadline_ms / 1000 >= longest:
+        return Deadline.after(longest)
+    return Deadline.after(x_deadline_ms / 1000, asked_for=True)
 
 
 # The client's deadline, or the service's if that is sooner, counted from the arrival of the request.
 DeadlineDep = Annotated[Deadline, Depends(_deadline)]
 
+_REPEATABLE = frozenset({"outputs", "tasks"})  # of every route's parameters
+
+
+def require_single(request: Request) -> None:
+    """Refuses a parameter of the query that has two values but can have one: either might be what the client means.
+
+    Raises:
+        InvalidRequestError
+    """
+    for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if count > 1 and name not in _REPEATABLE:
+            raise InvalidRequestError(f"query.{name}: it is given {count} times and may be given once")
+
 
 def split_names(values: Sequence[str]) -> list[str]:
-    """The names in parameters of a query, each of which may have several, separated by commas."""
-    return [name for value in values for name in value.split(",")]
+    """The names in parameters of a query, each of which may have several, separated by commas; none is empty."""
+    names = [name.strip() for value in values for name in value.split(",")]
+    return [name for name in names if name]
 
 
 def name_tasks(request: Request, tasks: Sequence[str]) -> None:
@@ -98,41 +115,3 @@ def note(request: Request, task: LoadedTask, inference: Inference) -> None:
             at=time.time(),
         )
     )
-
-
-_ERRORS = {
-    400: ("the body is empty, or an image undecodable, truncated or animated", "bad_image", "the image is empty"),
-    401: ("no key", "unauthorized", "changing tasks needs the header 'Authorization: Bearer <admin key>'"),
-    403: ("a wrong key, or no task can be changed", "forbidden", "the admin key is wrong"),
-    404: ("unknown task", "unknown_task", "there is no task 'shoes'; GET /v1/tasks lists them"),
-    408: ("the body did not arrive in time", "slow_request", "the body did not arrive within 30 seconds"),
-    409: ("the task is another one by now", "conflict", "the task 'shoes' is at generation 3, digest 22a875..."),
-    413: ("too many bytes, pixels or images", "too_large", "the body is longer than the limit of 33554432 bytes"),
-    415: ("content type or image format that is not accepted", "unsupported_type", "content type 'text/plain' ..."),
-    422: ("a parameter, field or task file is wrong", "invalid_request", "query.top_k: the task has 10 labels"),
-    429: (
-        "the queue is full; see Retry-After",
-        "overloaded",
-        "the queue has 256 places, 256 are taken and 1 are needed",
-    ),
-    500: ("an id for the log and nothing else", "internal_error", "internal error 5f1c..."),
-    503: ("starting, draining, or the task is not loaded; see Retry-After", "not_ready", "the service is starting"),
-    504: ("the deadline passed", "deadline_exceeded", "no answer was ready within 30 seconds"),
-    507: (
-        "the task folder cannot be written",
-        "storage",
-        "shoes.safetensors: cannot be written: ...",
-    ),
-}
-
-
-def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """The answers with these codes, for the API's description."""
-    return {
-        code: {
-            "model": Error,
-            "description": _ERRORS[code][0],
-            "content": {"application/json": {"example": {"error": _ERRORS[code][2], "error_type": _ERRORS[code][1]}}},
-        }
-        for code in codes
-    }

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fpet.backbone import Backbone
@@ -18,20 +19,30 @@ from service.errors import InvalidRequestError
 from service.inputs import JSON
 from service.loaded import LoadedTask
 from service.routes.classify import BODY
-from service.routes.common import DeadlineDep, RuntimeDep, errors
+from service.routes.common import DeadlineDep, RuntimeDep, require_single
+from service.routes.described import DIGEST, Described, errors, told
 from service.schemas import Explanation, TokenCounts
 
-router = APIRouter(tags=["explain"])
+router = APIRouter(tags=["explain"], route_class=Described)
 
 _PNG = "image/png"
-_FORMAT = Query(description="a picture of the groups in their mean colours, or their numbers")
+
+
+class Options(BaseModel):
+    """Query of an explanation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["png", "json"] = Field(
+        default="png", description="a picture of the groups in their mean colours, or their numbers"
+    )
 
 
 @router.post(
     "/v1/tasks/{task}/explain",
     response_model=Explanation,
     responses={
-        200: {"content": {_PNG: {"schema": {"type": "string", "format": "binary"}}}},
+        200: {"content": {_PNG: {"schema": {"type": "string", "format": "binary"}}}, **told(DIGEST)},
         **errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
     },
     openapi_extra=BODY,
@@ -41,13 +52,14 @@ async def explain(
     task: str,
     runtime: RuntimeDep,
     deadline: DeadlineDep,
-    format: Annotated[Literal["png", "json"], _FORMAT] = "png",
+    options: Annotated[Options, Query()],
 ) -> Response:
     """Shows which patches of one image the task's token reduction merged."""
+    require_single(request)
     runtime.require_ready()
     loaded = runtime.catalog.loaded(task)
     picture, numbers = partial(_picture, runtime.engine.backbone), partial(_numbers, loaded)
-    media_type, show = (_PNG, picture) if format == "png" else (JSON, numbers)
+    media_type, show = (_PNG, picture) if options.format == "png" else (JSON, numbers)
     with runtime.batcher.admit(1):
         images = await runtime.reader.read(request, deadline)
         if len(images) > 1:
@@ -56,7 +68,7 @@ async def explain(
             content = await unless_gone(request, runtime.explain(loaded, images[0], show, deadline=deadline))
         except UnsupportedError as error:
             raise InvalidRequestError(f"the task {task}: {error}") from error
-    return Response(content, media_type=media_type, headers={"x-task-digest": loaded.digest})
+    return Response(content, media_type=media_type, headers={DIGEST: loaded.digest})
 
 
 def _picture(backbone: Backbone, pixels: Tensor, groups: Tensor) -> bytes:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Any
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from service.routes.common import RuntimeDep
+from service.routes.described import Described
 from service.schemas import Status
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=Described)
+
+_TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 
 
 @router.get("/livez")
@@ -29,10 +32,14 @@ async def readyz(runtime: RuntimeDep, response: Response) -> Status:
     return Status(status=runtime.status)
 
 
-@router.get("/metrics", response_class=Response)
-def metrics(runtime: RuntimeDep, accept: Annotated[str, Header()] = "") -> Response:
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}},
+)
+def metrics(request: Request, runtime: RuntimeDep) -> Response:
     """Metrics in Prometheus' text format, or in that of OpenMetrics."""
-    encode, media_type = _encoder(accept)
+    encode, media_type = _encoder(request.headers.get("accept", ""))
     return Response(encode(runtime.metrics.registry), media_type=media_type)
 
 

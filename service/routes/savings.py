@@ -6,10 +6,11 @@ from fastapi import APIRouter
 
 from service.calibration import Calibration, Point
 from service.routes.common import RuntimeDep
+from service.routes.described import Described
 from service.savings import Saving, Shadow, savings
 from service.schemas import CalibrationPoint, Savings, ShadowSavings, TaskCalibration, TaskSavings
 
-router = APIRouter(tags=["savings"])
+router = APIRouter(tags=["savings"], route_class=Described)
 
 
 @router.get("/v1/savings")

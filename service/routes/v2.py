@@ -15,7 +15,8 @@ from service.inference import Inference
 from service.inputs import BYTES, JSON
 from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
-from service.routes.common import DeadlineDep, RuntimeDep, errors, note
+from service.routes.common import DeadlineDep, RuntimeDep, note
+from service.routes.described import TIMES, Described, errors, told
 from service.runtime import Runtime
 from service.schemas import TokenCounts
 from service.v2 import describe
@@ -35,23 +36,35 @@ from service.v2.schemas import (
 )
 from service.v2.tensors import Limits
 
-router = APIRouter(tags=["open inference protocol"])
-health = APIRouter(tags=["open inference protocol"])
+router = APIRouter(tags=["open inference protocol"], route_class=Described)
+health = APIRouter(tags=["open inference protocol"], route_class=Described)
 
 _MODEL = "/v2/models/{model}"
 _VERSION = _MODEL + "/versions/{version}"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY: dict[str, Any] = {
+    # No argument of the routes: what it says is read with the body, and refused as a part of it.
+    "parameters": [
+        {
+            "name": HEADER_LENGTH,
+            "in": "header",
+            "description": "bytes of the JSON, if those of tensors follow it",
+            "schema": {"type": "integer", "minimum": 0},
+        }
+    ],
     "requestBody": {
         "required": True,
         "description": "JSON, and behind it bytes of tensors if Inference-Header-Content-Length says where it ends",
         "content": {JSON: {"schema": InferRequest.model_json_schema()}, BYTES: _BINARY},
-    }
+    },
 }
 _INFER: dict[str, Any] = {
     "response_model": InferResponse,
     "response_model_exclude_none": True,
-    "responses": {200: {"content": {BYTES: _BINARY}}, **errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)},
+    "responses": {
+        200: {"content": {BYTES: _BINARY}, **told(*TIMES, HEADER_LENGTH)},
+        **errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+    },
     "openapi_extra": _BODY,
 }
 _GET: dict[str, Any] = {"responses": errors(404, 422, 503), "response_model_exclude_none": True}
@@ -197,7 +210,7 @@ async def _ask(
             runtime.reader.pool, _read, body, request, task, runtime
         )
     if question.timeout is not None and question.timeout < deadline.seconds:
-        deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout)
+        deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout, asked_for=True)
     return question, await _run(ticket, task, question, runtime, deadline)
 
 

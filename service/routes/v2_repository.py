@@ -10,12 +10,13 @@ from service.deadline import Deadline
 from service.errors import NotReadyError
 from service.inputs import JSON, Model, parse
 from service.routes.admin import ConditionsHeader, authorized, change, put_into_service
-from service.routes.common import RuntimeDep, errors
+from service.routes.common import RuntimeDep
+from service.routes.described import Described, admin_errors, errors
 from service.runtime import Runtime
 from service.v2.describe import index_entry
 from service.v2.schemas import ChangeRequest, IndexEntry, IndexRequest
 
-router = APIRouter(tags=["open inference protocol"])
+router = APIRouter(tags=["open inference protocol"], route_class=Described)
 
 
 def _body(schema: type[Model]) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def _body(schema: type[Model]) -> dict[str, Any]:
 _CHANGE: dict[str, Any] = {
     "dependencies": [Depends(authorized)],
     "response_model_exclude_none": True,
-    "responses": errors(401, 403, 404, 408, 409, 413, 422, 503),
+    "responses": admin_errors(404, 408, 409, 413, 422, 503),
     "openapi_extra": _body(ChangeRequest),
 }
 

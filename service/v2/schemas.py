@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 _NAME_LENGTH = 100
 _MAX_INT64 = 2**63 - 1
 
 
 class Asked(BaseModel):
-    """Base of all that clients send."""
+    """Base of all that clients send; a field that is null counts as absent."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_null(cls, given: Any) -> Any:
+        """Some clients write every field that the protocol has, and null where they have nothing to say."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None or name not in cls.model_fields}
 
 
 class InputParameters(Asked):
