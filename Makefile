@@ -5,10 +5,12 @@ INSTALLED := .venv/.installed
 AUDIT := .venv/audit
 ENVIRONMENT ?= .venv
 
-.PHONY: demo serve test check lint audit sbom
+.PHONY: demo setup serve test check lint audit sbom
 
 demo: $(INSTALLED)
 	$(BIN)/python -m examples.demo
+
+setup: $(INSTALLED)
 
 serve: $(INSTALLED)
 	$(BIN)/fpet serve

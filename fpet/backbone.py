@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,7 @@ def create_backbone(
 
 
 def load_backbone(
-    path: Path,
+    path: str | os.PathLike[str],
     architecture: str | None = None,
     arguments: Mapping[str, object] | None = None,
     normalization: Mapping[str, Triple] | None = None,
@@ -109,7 +110,7 @@ def load_backbone(
         BackboneError: if the file cannot be read, does not say what it is, or does not fit.
         UnsupportedError: if the forward pass does not cover the architecture.
     """
-    checkpoint = read_checkpoint(path)
+    checkpoint = read_checkpoint(Path(path))
     described = checkpoint.description
     try:
         if described is None:
@@ -129,7 +130,7 @@ def load_backbone(
 
 
 def save_backbone(
-    path: Path,
+    path: str | os.PathLike[str],
     vit: nn.Module,
     architecture: str,
     arguments: Mapping[str, object],
@@ -140,7 +141,7 @@ def save_backbone(
     normalization = {name: tuple(table[name]) for name in ("mean", "std")}
     description = Description(architecture, dict(arguments), normalization, dict(provenance))
     state = {name: value.detach().float().cpu().contiguous() for name, value in vit.state_dict().items()}
-    write_safetensors(path, state, description.metadata(), BackboneError)
+    write_safetensors(Path(path), state, description.metadata(), BackboneError)
 
 
 def blueprint(

@@ -69,7 +69,8 @@ class Description:
         """Reads it from a file's metadata; None if the file is not of our writing.
 
         Raises:
-            BackboneError: naming the field that is missing, unknown or of the wrong type; or if it is a task's header.
+            BackboneError: naming the field that is missing, unknown or of the wrong type; or if it is the header of a
+                task or of a folded task.
         """
         if _METADATA_KEY not in metadata:
             return None
@@ -83,6 +84,8 @@ class Description:
             raise BackboneError("the header is not an object")
         if "adapter" in fields:
             raise BackboneError("this is a task, not a backbone")
+        if "folded" in fields:
+            raise BackboneError("this is a folded task, a checkpoint for stock timm, not the backbone of a task")
         for name in ("architecture", "arguments"):
             if name not in fields:
                 raise BackboneError(f"the header lacks the field {name!r}")

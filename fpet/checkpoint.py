@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ from torch import Tensor
 
 from fpet.errors import TaskError
 from fpet.files import read_bytes, write_atomically
+from fpet.words import first
 
 LOG_COLUMNS = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")
 
 _SUFFIX = ".checkpoint"
+_NAMED, _SHOWN = 3, 40  # differences of two runs that a message names, and characters of a value
 
 
 def run_name(path: Path) -> str:
@@ -102,7 +106,26 @@ class Checkpoint:
             raise TaskError(f"{path}: not a complete checkpoint; delete it to train from the start") from error
         if checkpoint.run != run:
             raise TaskError(
-                f"{path}: the checkpoint is of another run (other data, backbone, methods or recipe); "
-                "delete it, or write to another file"
+                f"{path}: the checkpoint is of another run ({_compared(checkpoint.run, run)}); delete it, or write to "
+                "another file"
             )
         return checkpoint
+
+
+def _compared(old: str, new: str) -> str:
+    """In what two runs differ, each as JSON; old: what a file says, which may be anything."""
+    try:
+        return first(_differences(json.loads(old), json.loads(new), ""), most=_NAMED)
+    except (ValueError, TypeError, RecursionError):
+        return "it does not say of which"
+
+
+def _differences(old: object, new: object, name: str) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            yield from _differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
+    elif name == "pixels" and old != new:
+        yield "the training or validation images are others"
+    elif old != new:
+        was, now = ("not given" if value is None else json.dumps(value) for value in (old, new))
+        yield f"{name} was {was}, is {now}" if max(len(was), len(now)) <= _SHOWN else f"{name} is another"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from fpet.header import Method, TaskHeader
 from fpet.parallel import ALONE, Group
 from fpet.provenance import provenance
 from fpet.recipe import Recipe
+from fpet.registry import refuse_untrainable
 from fpet.run import Trained, mixed_precision
 from fpet.task import blueprint
 from fpet.train import train
@@ -58,7 +58,7 @@ def fit(
     `tensorboard`. Called again after it was killed it goes on, and trainings that were finished are not repeated.
 
     Raises:
-        UnsupportedError: if the adapter has no scale to search for, or one is given already.
+        UnsupportedError: if the adapter has no scale to search for, or one is given already; as `refuse_untrainable`.
         DataError, TaskError, UnsupportedError: as `train`.
     """
     candidates, paths = _candidates(header, scales), checkpoints_of(checkpoint, scales)
@@ -107,17 +107,20 @@ def finish(fitted: Fitted, dataset: Dataset, recipe: Recipe) -> tuple[TaskHeader
 
 
 def _candidates(header: TaskHeader, scales: Sequence[float]) -> list[TaskHeader]:
-    """The task with each scale, or as it is if there is none to choose from."""
-    if not scales:
-        return [header]
+    """The task with each scale, or as it is if there is none to choose from; refuses what cannot be trained."""
+    candidates = _scaled(header, scales) if scales else [header]
+    for candidate in candidates:
+        for method in (candidate.adapter, candidate.reducer):
+            refuse_untrainable(method.kind, method.arguments)
+    return candidates
+
+
+def _scaled(header: TaskHeader, scales: Sequence[float]) -> list[TaskHeader]:
     kind, arguments = header.adapter.kind, header.adapter.arguments
     if kind in ADAPTERS and _SCALE not in inspect.signature(ADAPTERS[kind]).parameters:
         raise UnsupportedError(f"{kind} has no argument {_SCALE!r} to search for")
     if _SCALE in arguments:
         raise UnsupportedError(f"{kind}: {_SCALE} = {arguments[_SCALE]} is given, so there is none to search for")
-    for scale in scales:
-        if not (math.isfinite(scale) and scale > 0):
-            raise UnsupportedError(f"{kind}: {_SCALE} = {scale} should be above 0")
     return [
         dataclasses.replace(header, adapter=Method(kind, {**arguments, _SCALE: scale}))
         for scale in dict.fromkeys(scales)

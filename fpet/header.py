@@ -90,12 +90,11 @@ class TaskHeader:
 
         Raises:
             ValueError: naming the field that is missing, unknown, of the wrong type, not finite or out of its range;
-                or if it is a backbone's header.
+                or if it is the header of a backbone or of a folded task.
         """
         try:
             fields = json.loads(text, parse_constant=_refuse_constant)
-            if isinstance(fields, dict) and "architecture" in fields:
-                raise ValueError("this is a backbone, not a task")
+            _refuse_others(fields)
             header = _parse(cls, fields, "header")
         except RecursionError as error:
             raise ValueError("the header is nested too deeply") from error
@@ -103,6 +102,15 @@ class TaskHeader:
             raise ValueError(str(error)) from error
         assert isinstance(header, cls)
         return header
+
+
+def _refuse_others(fields: object) -> None:
+    """Raises ValueError, saying what it is, for the header of another file of ours."""
+    if isinstance(fields, dict):
+        if "architecture" in fields:
+            raise ValueError("this is a backbone, not a task")
+        if "folded" in fields:
+            raise ValueError("this is a folded task, a checkpoint for stock timm, not a task file")
 
 
 def _refuse_constant(name: str) -> float:

@@ -15,9 +15,10 @@ from fpet.errors import FpetError, UnsupportedError
 from fpet.files import read_bytes
 from fpet.header import Method
 from fpet.recipe import Recipe
-from fpet.registry import build, checked
+from fpet.registry import build, checked, keyword_parameters
 
 _PLAN = ("data", "seeds", "recipe", "method")
+_TABLES = ("adapter_arguments", "reducer_arguments", "recipe")  # of a method
 _LISTS = {
     "data": 'a list of names, folders and tables, such as data = ["digits", { folder = "lists/pets", shots = 4 }]',
     "seeds": "a list of whole numbers, such as seeds = [0, 1]",
@@ -27,7 +28,7 @@ _LISTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The plain values of a `[[method]]`; its tables are adapter_arguments, reducer_arguments and recipe."""
+    """The plain values of a `[[method]]`; its tables are `_TABLES`."""
 
     name: str
     adapter: str = "adaptformer"
@@ -126,7 +127,11 @@ def _data(entry: str | Mapping[str, Any]) -> PlannedData:
 
 
 def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMethod:
-    tables = {name: _table(entry, name) for name in ("adapter_arguments", "reducer_arguments", "recipe")}
+    known = [*keyword_parameters(Entry), *_TABLES]
+    for name in entry:
+        if name not in known:
+            raise ValueError(f"method has no argument {name!r}; it takes {', '.join(known)}")
+    tables = {name: _table(entry, name) for name in _TABLES}
     plain = {name: value for name, value in entry.items() if name not in tables}
     values = build({"method": Entry}, "method", arguments=plain)
     if not values.name.strip() or not values.name.isprintable():

@@ -39,7 +39,14 @@ class Preprocessing:
             raise UnsupportedError(f"interpolation = {self.interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
 
     def resize(self, image: Tensor) -> Tensor:
-        """uint8 [3, h, w] -> uint8 [3, H, W], contiguous, on the CPU."""
+        """uint8 [3, h, w] -> uint8 [3, H, W], contiguous, on the CPU.
+
+        Raises:
+            TypeError: for what is no tensor, such as a picture of Pillow.
+        """
+        if not isinstance(image, Tensor):
+            given = type(image).__name__
+            raise TypeError(f"an image is a uint8 tensor [3, H, W], which fpet.images.to_rgb makes, not a {given}")
         if tuple(image.shape[-2:]) == self.size:
             return image.contiguous()
         return F.interpolate(image[None], self.size, mode=self.interpolation, antialias=True)[0].contiguous()

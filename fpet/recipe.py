@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fpet.words import count
+
 # name -> dtype of autocast
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -73,8 +75,8 @@ class Recipe:
             return ""
         highest = self.learning_rate(self.epochs - 1)
         return (
-            f"the warm-up of {self.warmup_epochs} epochs is not over after {self.epochs} of training: the learning "
-            f"rate stays below {self.lr:g}, at most {highest:.2g}"
+            f"the warm-up of {count(self.warmup_epochs, 'epoch')} is not over after {self.epochs} of training: the "
+            f"learning rate stays below {self.lr:g}, at most {highest:.2g}"
         )
 
     def validates_after(self, epoch: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -55,6 +56,21 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
     if missing:
         raise UnsupportedError(f"{kind} needs the argument {missing[0]!r}")
     return method
+
+
+def refuse_untrainable(kind: str, arguments: Mapping[str, object]) -> None:
+    """Refuses what no training should start with, but a file may hold: adapters from elsewhere may scale by any number.
+
+    Raises:
+        UnsupportedError: for a scale that is not above 0 or not finite, or a dropout outside [0, 1).
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, (int, float)):
+            continue  # of the wrong type, which `checked` says
+        if name == "scale" and not 0 < value < math.inf:
+            raise UnsupportedError(f"{kind}: scale = {value} should be above 0 and finite")
+        if name == "dropout" and not 0 <= value < 1:
+            raise UnsupportedError(f"{kind}: dropout = {value} should be in [0, 1)")
 
 
 def keyword_parameters(method: type) -> dict[str, inspect.Parameter]:

@@ -24,6 +24,7 @@ from fpet.parallel import ALONE, Group
 from fpet.recipe import PRECISIONS, Recipe
 from fpet.task import new_model
 from fpet.vit import AdaptedViT
+from fpet.words import count
 
 _SEEDS_APART = 1_000_003  # the seeds of two runs' epochs do not meet
 _RANKS_APART = 1_000_003**2  # nor those of two processes of a run
@@ -60,7 +61,7 @@ class Run:
         self.steps = len(dataset.train) // recipe.batch_size
         if self.steps == 0:
             raise DataError(
-                f"{dataset.name} has {len(dataset.train)} training images, fewer than one batch of "
+                f"{dataset.name} has {count(len(dataset.train), 'training image')}, fewer than one batch of "
                 f"{recipe.batch_size}; give a smaller batch size"
             )
         if recipe.batch_size % group.size:

@@ -18,7 +18,7 @@ import torch
 
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
-from fpet.data import Dataset, load_dataset
+from fpet.data import SOURCES, Dataset, load_dataset
 from fpet.errors import DataError, FpetError, UnsupportedError
 from fpet.evaluate import Evaluation
 from fpet.fit import Fitted, check_fit, finish, fit
@@ -85,12 +85,29 @@ def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
                 yield Job(data.label, dataset, method, key)
 
 
-def check_methods(plan: Plan, backbone: Backbone) -> None:
-    """Whether each method can be trained, as far as that can be said without data; takes no time.
+def check_plan(plan: Plan, backbone: Backbone) -> None:
+    """Whether all data are there and each method can be trained, as far as is known before reading; takes no time.
 
     Raises:
-        UnsupportedError: naming every method that is wrong, and why.
+        UnsupportedError: naming all data sets and methods that are wrong, and why.
     """
+    if wrong := [*_missing_data(plan), *_wrong_methods(plan, backbone)]:
+        raise UnsupportedError("; ".join(wrong))
+
+
+def _missing_data(plan: Plan) -> list[str]:
+    """Of names and folders that do not exist, why they cannot be read."""
+    missing = []
+    for data in plan.data:
+        if data.source not in SOURCES and not Path(data.source).is_dir():
+            try:
+                load_dataset(data.source)
+            except DataError as error:
+                missing.append(str(error))
+    return missing
+
+
+def _wrong_methods(plan: Plan, backbone: Backbone) -> list[str]:
     wrong = []
     for planned in plan.methods:
         method = _placed(planned, backbone)
@@ -99,8 +116,7 @@ def check_methods(plan: Plan, backbone: Backbone) -> None:
             check_fit(header, backbone, method.recipe, method.scales)
         except UnsupportedError as error:
             wrong.append(f"{method.name}: {error}")
-    if wrong:
-        raise UnsupportedError("; ".join(wrong))
+    return wrong
 
 
 def sweep(

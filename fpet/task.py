@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -46,17 +47,19 @@ class Task:
     size: int
 
     @classmethod
-    def load(cls, path: Path) -> Task:
+    def load(cls, path: str | os.PathLike[str]) -> Task:
         """Reads a task file strictly; whether it fits a backbone is for `build` to say.
 
         Raises:
             TaskError: naming the file and the field or tensor that is wrong.
         """
+        path = Path(path)
         return cls.parse(read_bytes(path, TaskError), path)
 
     @classmethod
-    def parse(cls, data: bytes, path: Path) -> Task:
+    def parse(cls, data: bytes, path: str | os.PathLike[str]) -> Task:
         """As `load`, from the bytes of a file that lies or will lie at `path`; raises the same."""
+        path = Path(path)
         metadata, tensors = parse_safetensors(data, path, TaskError)
         if _METADATA_KEY not in metadata:
             raise TaskError(f"{path}: the header has no field {_METADATA_KEY!r}; this is not a task file")
@@ -156,16 +159,18 @@ def _blueprint(methods: str, head: HeadSpec, classes: int, geometry: Geometry) -
     return nn.ModuleDict(modules._asdict())
 
 
-def save_task(path: Path, header: TaskHeader, model: AdaptedViT) -> None:
+def save_task(path: str | os.PathLike[str], header: TaskHeader, model: AdaptedViT) -> None:
     """Writes a trained model as a task file, atomically.
 
     Raises:
         TaskError: if a value or a number of the header is not finite, or the file cannot be written.
     """
-    _write(path, header, pack_module(model.trainable()))
+    _write(Path(path), header, pack_module(model.trainable()))
 
 
-def save_tensors(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor], backbone: Backbone) -> None:
+def save_tensors(
+    path: str | os.PathLike[str], header: TaskHeader, tensors: Mapping[str, Tensor], backbone: Backbone
+) -> None:
     """Writes tensors as they are, named and packed as in a task file, as the task that `header` describes; atomically.
 
     Raises:
@@ -174,7 +179,7 @@ def save_tensors(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor], 
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
     check_tensors(blueprint(header, backbone.geometry), tensors)
-    _write(path, header, tensors)
+    _write(Path(path), header, tensors)
 
 
 def _write(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:

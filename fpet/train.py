@@ -18,6 +18,7 @@ from fpet.parallel import ALONE, Group
 from fpet.recipe import Recipe
 from fpet.run import Run, Trained
 from fpet.vit import count_parameters
+from fpet.words import count
 
 
 def train(
@@ -65,10 +66,11 @@ def train(
 def _start(run: Run, header: TaskHeader, dataset: Dataset) -> str:
     """What a run starts with."""
     trainable = count_parameters(run.tuned)
-    done = f"goes on after epoch {run.epoch} of {run.recipe.epochs}" if run.epoch else f"{run.recipe.epochs} epochs"
+    epochs = run.recipe.epochs
+    done = f"goes on after epoch {run.epoch} of {epochs}" if run.epoch else count(epochs, "epoch")
     return (
         f"{header.name}: {len(header.labels)} classes, {len(dataset.train)} training, {len(dataset.val)} validation "
-        f"and {len(dataset.test)} test images, {trainable} trainable parameters, {done}"
+        f"and {count(len(dataset.test), 'test image')}, {count(trainable, 'trainable parameter')}, {done}"
     )
 
 

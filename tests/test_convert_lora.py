@@ -21,6 +21,7 @@ from fpet.errors import UnsupportedError
 from fpet.fold import fold
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task
+from fpet.weights import task_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -103,7 +104,7 @@ def test_what_is_of_no_known_kind_is_refused(tmp_path: Path, capsys: pytest.Capt
     for source in (tmp_path, tmp_path / "task.pt"):
         assert main(["convert", str(source), "--output", str(tmp_path / "output")]) == 2
         assert "neither a .bin or .safetensors file nor a folder" in capsys.readouterr().err
-    assert main(["convert", "task.safetensors", "--output", str(tmp_path / "output")]) == 2
+    assert main(["convert", str(task_path("digits")), "--output", str(tmp_path / "output")]) == 2
     assert "give --to published or --to peft" in capsys.readouterr().err
 
 

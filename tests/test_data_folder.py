@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def unsplit(tmp_path: Path) -> Path:
     return classes(tmp_path / "vehicles", {"bus": 20, "car": 40, "train": 10})
+
+
+MAY_BE_TRAINED_ON = (
+    "fpet: the files in {} are not those that mine was trained on, and they are split at random: it may have been "
+    "trained on images of this test\n"
+)
 
 
 def load(root: Path, seed: int | None = None, *, skip_broken: bool = False) -> Dataset:
@@ -146,8 +153,9 @@ def test_a_split_is_made_of_what_is_left(unsplit: Path) -> None:
 @pytest.mark.parametrize(
     ("remove", "message"),
     [
-        ("test", "there is no folder .*test"),
-        ("train/dog", "1 class folders"),
+        ("test", r"pets has no test/: a data folder to train on has train/ and test/, and may have val/ \(without"),
+        ("train", "pets has no train/: a data folder to train on has"),
+        ("train/dog", "1 class folder: a"),
         ("val/*/*", "val holds no images"),
         ("train/dog/*", "1 of 2 classes have no training image: dog"),
     ],
@@ -160,7 +168,7 @@ def test_an_incomplete_folder_is_refused(folder: Path, remove: str, message: str
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="a data folder has train/, val/, test/, or one folder a class"):
+    with pytest.raises(DataError, match=r"has no train/ and no test/: .*or it has one folder a class"):
         load(tmp_path)
 
 
@@ -213,10 +221,16 @@ def test_a_task_from_one_folder(unsplit: Path, tmp_path: Path, capsys: pytest.Ca
     assert f"{header.provenance['test']['accuracy']:.4f}  with its token reduction" in capsys.readouterr().out
     picture(unsplit / "car" / "new.png", 200)
     assert main([*test, "--split-seed", "3"]) == 0
-    assert "not those that mine was trained on: it may know images of this test" in capsys.readouterr().err
+    assert MAY_BE_TRAINED_ON.format("vehicles") in capsys.readouterr().err
+    copy = shutil.copytree(unsplit, tmp_path / "copy")
+    (copy / "car" / "new.png").unlink()
+    (copy / "bus" / "00.png").unlink()
+    assert main([*test[:4], str(copy), *test[5:]]) == 0
+    assert MAY_BE_TRAINED_ON.format("copy") in capsys.readouterr().err
     (unsplit / "train").rename(unsplit / "tram")
     assert main([*test, "--split-seed", "3"]) == 2
-    assert "(bus, car, tram) are not those of the task mine (bus, car, train)" in capsys.readouterr().err
+    different = "the classes of vehicles are not those of the task mine: it has no train; the task knows no tram"
+    assert different in capsys.readouterr().err
 
 
 def test_a_picture_in_two_splits_is_refused(folder: Path) -> None:

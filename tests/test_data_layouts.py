@@ -52,7 +52,14 @@ def test_validation_that_is_not_there_is_split_from_training(halves: Path) -> No
 
 def test_a_class_with_one_picture_cannot_be_split(halves: Path) -> None:
     classes(halves / "train", {"cow": 1}, first=200)
-    with pytest.raises(DataError, match="cow has 1 pictures: one each for train, val needs 2"):
+    with pytest.raises(DataError, match="cow has 1 picture: one each for train, val needs 2"):
+        load(halves)
+
+
+def test_of_many_classes_ten_are_named(halves: Path) -> None:
+    classes(halves / "train", {f"a{i:02}": 2 for i in range(20)}, first=150)
+    picture(halves / "test" / "fish" / "a.png", 5)
+    with pytest.raises(DataError, match=r"fish is not a class folder: the classes are a00, (a0\d, ){9}and 12 more$"):
         load(halves)
 
 

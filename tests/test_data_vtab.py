@@ -166,7 +166,7 @@ def test_a_missing_or_empty_list_is_refused(name: str, own: Path) -> None:
 
 
 def test_one_class_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="names 1 classes: a classification needs two"):
+    with pytest.raises(DataError, match="names one class: a classification needs two"):
         load(tree(tmp_path / "own", 1))
 
 

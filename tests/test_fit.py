@@ -133,8 +133,9 @@ def test_the_command_searches_and_leaves_no_checkpoint(tmp_path: Path, capsys: p
     [
         (Method("ssf"), SCALES, "ssf has no argument 'scale'"),
         (Method("lora", {"scale": 1.0}), SCALES, "lora: scale = 1.0 is given"),
-        (Method("lora"), (1.0, -1.0), "lora: scale = -1.0 should be above 0"),
-        (Method("lora"), (float("nan"),), "lora: scale = nan should be above 0"),
+        (Method("lora"), (1.0, -1.0), "lora: scale = -1.0 should be above 0 and finite"),
+        (Method("lora"), (float("nan"),), "lora: scale = nan should be above 0 and finite"),
+        (Method("lora", {"scale": -1.0}), (), "lora: scale = -1.0 should be above 0 and finite"),
     ],
 )
 def test_a_search_for_nothing_is_refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,16 @@ def test_lora_on_a_transformers_model_answers_alike_and_comes_back(
     convert(task, tmp_path / "back", "--to", "peft", "--library", "transformers", "--backbone", str(backbone))
     loaded = PeftModel.from_pretrained(hugging_face_model(kind), tmp_path / "back")
     torch.testing.assert_close(logits_of(loaded), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [-8, 0])
+def test_a_scale_that_no_training_may_have_is_kept(alpha: int, made: Path, tmp_path: Path) -> None:
+    folder, task = shutil.copytree(made / "peft", tmp_path / "peft"), tmp_path / "task.safetensors"
+    rewrite(folder, lora_alpha=alpha)
+    convert(folder, task, "--backbone", str(made / "backbone.safetensors"))
+    assert Task.load(task).header.adapter.arguments["scale"] == alpha / 4
+    expected = logits_of(PeftModel.from_pretrained(timm_model(), folder))
+    torch.testing.assert_close(logits_of_task(task, made / "backbone.safetensors"), expected, rtol=0, atol=1e-5)
 
 
 def test_names_of_transformers_4_are_known(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_a_plan_fills_in_the_defaults(tmp_path: Path) -> None:
         ('"Linear"', '"a\\nb"', "name = 'a\\nb' should be text"),
         ('name = "Linear"', "", "needs the argument 'name'"),
         ("head_bits", "bits", "no argument 'bits'"),
+        ("adapter_arguments", "adapter_argument", "search_scale, adapter_arguments, reducer_arguments, recipe"),
         ("head_bits = 8", 'head_bits = "8"', "head_bits = '8' is not of type int"),
         ("{ dim = 4 }", "4", "adapter_arguments = 4 is not a table"),
         ("{ dim = 4 }", "{ dim = 2020-01-01 }", "FPET: adapter_arguments: dim = 2020-01-01 is a date or time"),

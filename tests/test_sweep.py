@@ -37,11 +37,17 @@ def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def with_empty(folder: Path) -> str:
+    """The plan, whose second data set is a folder that is there and holds nothing."""
+    (folder / "nowhere").mkdir(exist_ok=True)
+    return PLAN.replace("nowhere", str(folder / "nowhere"))
+
+
 @pytest.fixture(scope="module")
 def swept(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep's table and of the task files that it kept."""
     folder = tmp_path_factory.mktemp("swept")
-    (folder / "plan.toml").write_text(PLAN)
+    (folder / "plan.toml").write_text(with_empty(folder))
     assert main(command(folder / "plan.toml", folder / "table.csv", backbone, "--keep", str(folder / "kept"))) == 1
     return folder
 
@@ -56,8 +62,9 @@ def without_times(path: Path) -> list[dict[str, str]]:
 
 
 def test_each_run_is_a_row(swept: Path) -> None:
+    empty = str(swept / "nowhere")
     assert [(row.data, row.method) for row in read_rows(swept / "table.csv")] == [
-        (data, method) for data in ("digits", "nowhere") for method in ("Linear", "LoRA + FPET", "Too fast")
+        (data, method) for data in ("digits", empty) for method in ("Linear", "LoRA + FPET", "Too fast")
     ]
     row = by_cell(swept / "table.csv")["digits", "Linear"]
     assert (row.seed, row.epochs, row.batch_size, row.precision, row.error) == (3, 2, 100, "float32", "")
@@ -131,7 +138,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
 ) -> None:
     rows = by_cell(swept / "table.csv")
     assert "training diverged" in rows["digits", "Too fast"].error
-    assert "no data 'nowhere'" in rows["nowhere", "Linear"].error
+    assert f"{swept}/nowhere" in rows[str(swept / "nowhere"), "Linear"].error
     before = (swept / "table.csv").read_text()
     assert main(command(swept / "plan.toml", swept / "table.csv", backbone)) == 1
     assert (swept / "table.csv").read_text() == before
@@ -167,15 +174,15 @@ def test_a_run_that_is_done_has_no_failed_row_once_its_data_is_back(backbone: Pa
     own = tmp_path / "own"
     for index in range(20):
         picture(own / "ab"[index % 2] / f"{index}.png", 10 * index)
-    plan = PLAN.partition("[[method]]")[0].replace("100", "4").replace('"digits", "nowhere"', f'"{own}", "nowhere"')
+    plan = with_empty(tmp_path).partition("[[method]]")[0].replace("100", "4").replace('"digits"', f'"{own}"')
     (tmp_path / "plan.toml").write_text(plan + '[[method]]\nname = "Linear"\nadapter = "none"\nreducer = "none"\n')
     again, output = command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone), tmp_path / "table.csv"
     assert main(again) == 1
     before = output.read_text()
-    own.rename(tmp_path / "away")
+    (own / "a").rename(tmp_path / "away")
     assert main(again) == 1
     assert [bool(row.error) for row in read_rows(output) if row.data == str(own)] == [False, True]
-    (tmp_path / "away").rename(own)
+    (tmp_path / "away").rename(own / "a")
     assert main(again) == 1
     assert output.read_text() == before
 
@@ -192,7 +199,7 @@ def test_the_runs_are_listed(swept: Path, backbone: Path, capsys: pytest.Capture
 
 def test_another_recipe_is_another_run(swept: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = swept / "other.toml"
-    other.write_text(PLAN.replace("lr = 0.01", "lr = 0.02"))
+    other.write_text(with_empty(swept).replace("lr = 0.01", "lr = 0.02"))
     assert main(command(other, swept / "table.csv", backbone, "--list")) == 0
     assert "done" not in capsys.readouterr().out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from plans import PLAN, command
 from published_files import save_small_backbone
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
@@ -21,7 +22,7 @@ LINEAR = '[[method]]\nname = "Linear"\nadapter = "none"\nreducer = "none"\n'
 WRONG = {
     'adapter = "adaptfomer"': "unknown kind 'adaptfomer'; known are none, ",
     "adapter_arguments = { rank = 8 }": "adaptformer has no argument 'rank'",
-    "adapter_arguments = { dropout = 2.0 }": "the arguments dropout = 2.0 make no model: dropout probability",
+    "adapter_arguments = { dropout = 2.0 }": "adaptformer: dropout = 2.0 should be in [0, 1)",
     f"adapter_arguments = {{ dim = {10**18} }}": f"the arguments dim = {10**18} make no model: ",
     "reducer_arguments = { block = 9 }": "block = 9: the backbone's blocks are 0 to 1",
     "head_bits = 3": "bits = 3: weights have 1, 2, 4, 8 or 32 bits",
@@ -58,6 +59,22 @@ def test_methods_that_cannot_be_trained_are_all_named_before_any_is_trained(
     assert list(plan.parent.iterdir()) == [plan]
 
 
+@pytest.mark.parametrize("more", [[], ["--list"]], ids=["to train", "to list"])
+def test_data_that_are_not_there_are_all_named_before_anything_is_trained_or_listed(
+    more: list[str], plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = f'"digits", "digit", {{ folder = "{plan.parent}/pets", split_seed = 1 }}'
+    wrong = '[[method]]\nname = "wrong"\nadapter = "lore"\n'
+    plan.write_text(SHARED.replace('"digits"', data) + LINEAR + wrong)
+    assert main([*command(plan, plan.with_name("table.csv"), backbone), *more]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"fpet: {plan}: no data 'digit': neither a source (fashion-mnist, ")
+    assert f"; no data '{plan.parent}/pets': neither a source (" in captured.err
+    assert "; wrong: unknown kind 'lore'" in captured.err
+    assert (captured.err.count("\n"), captured.out) == (1, "")
+    assert list(plan.parent.iterdir()) == [plan]
+
+
 def test_another_normalisation_is_another_run(plan: Path) -> None:
     backbone = small_backbone()
     darker = create_backbone(ARCHITECTURE, ARGUMENTS, backbone.vit.state_dict(), {"mean": (0.1, 0.1, 0.1)})
@@ -76,6 +93,20 @@ def test_a_warm_up_that_is_not_over_is_said(plan: Path, backbone: Path, capsys: 
         "at most 1e-06; give fewer warmup_epochs\n"
     ) in (told := capsys.readouterr().err)
     assert told.count("warm-up") == 1
+
+
+@pytest.mark.parametrize("instructions", [True, False])
+def test_bfloat16_is_said_to_be_slow_where_it_is_emulated(
+    instructions: bool, plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: instructions)
+    plan.write_text(SHARED + LINEAR + 'recipe = { epochs = 1, precision = "bfloat16" }\n')
+    table = plan.with_name("table.csv")
+    assert main(command(plan, table, backbone)) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[0] == f"{table}: 1 run"
+    assert captured.err.count("fpet: Linear: this cpu has no instructions for bfloat16") == (not instructions)
 
 
 def test_a_run_that_was_done_without_keeping_its_file_is_named(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import os
-import pickle
 from pathlib import Path
 
 import pytest
@@ -152,53 +150,6 @@ def test_a_finished_run_is_not_repeated(backbone: Backbone, digits: Dataset, tmp
     again = train(small_header(backbone), backbone, digits, RECIPE, path)
     assert path.read_bytes() == content
     assert_equal(weights(first), weights(again))
-
-
-def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
-    header = small_header(backbone)
-    path = tmp_path / "run.checkpoint"
-    train(header, backbone, digits, RECIPE, path)
-    others = [
-        (header, digits, dataclasses.replace(RECIPE, seed=3)),
-        (header, dataclasses.replace(digits, train=digits.test), RECIPE),
-        (small_header(backbone, Method("adaptformer", {"dim": 4, "scale": 0.1})), digits, RECIPE),
-    ]
-    for other_header, data, recipe in others:
-        with pytest.raises(TaskError, match="another run"):
-            train(other_header, backbone, data, recipe, path)
-
-
-def test_a_damaged_checkpoint_is_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
-    path = tmp_path / "run.checkpoint"
-    header = small_header(backbone)
-    train(header, backbone, digits, dataclasses.replace(RECIPE, epochs=1), path)
-    whole = path.read_bytes()
-    torch.save({"epoch": 1}, tmp_path / "other")
-    for damaged in (whole[: len(whole) // 2], b"", b"text", (tmp_path / "other").read_bytes()):
-        path.write_bytes(damaged)
-        with pytest.raises(TaskError, match=r"run\.checkpoint: not a complete checkpoint"):
-            train(header, backbone, digits, RECIPE, path)
-
-
-class Trap:
-    """Its pickle removes a file when it is loaded."""
-
-    def __init__(self, victim: Path) -> None:
-        self.victim = victim
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.remove, (str(self.victim),)
-
-
-def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.touch()
-    torch.save({"epoch": Trap(victim)}, tmp_path / "zip.checkpoint")
-    (tmp_path / "plain.checkpoint").write_bytes(pickle.dumps(Trap(victim), protocol=2))
-    for path in tmp_path.glob("*.checkpoint"):
-        with pytest.raises(TaskError, match="not a complete checkpoint"):
-            Checkpoint.load(path, "")
-    assert victim.exists()
 
 
 class Unseen:

@@ -83,6 +83,8 @@ def _rows(arguments: argparse.Namespace) -> Iterator[Row]:
     for name, default in arguments.in_process.items():
         if getattr(arguments, name) != default:
             raise UnsupportedError(f"--{name.replace('_', '-')}: with --url the service chooses it")
+    if Path(arguments.task).suffix == ".safetensors":
+        raise UnsupportedError(f"--task {arguments.task}: a service knows its tasks by name; with --url give the name")
     return _ask(arguments)
 
 

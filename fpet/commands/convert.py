@@ -14,6 +14,7 @@ from fpet.convert.published import MATRICES
 from fpet.errors import UnsupportedError
 from fpet.preprocess import INTERPOLATIONS
 from fpet.reducers import REDUCERS
+from fpet.task import Task
 
 _DESCRIPTION = """Converts, by what INPUT is: a published Bi-LoRA or Bi-AdaptFormer file (.bin) or a LoRA checkpoint of
 Hugging Face PEFT (a folder) to a task file; a ViT or DeiT of Hugging Face transformers (a folder) to a backbone file; a
@@ -101,6 +102,7 @@ def _kind(arguments: argparse.Namespace) -> str:
     path: Path = arguments.input
     if path.suffix == ".safetensors":
         if arguments.to is None:
+            Task.load(path)  # says what the file is, if it is none
             raise UnsupportedError(f"{path}: give --to published or --to peft")
         return f"to {arguments.to}"
     if path.suffix == ".bin":

@@ -13,13 +13,15 @@ from fpet.baseline import Baseline, raw_pixel_baseline
 from fpet.commands import options
 from fpet.commands.table import table
 from fpet.data import SOURCES, Dataset
-from fpet.errors import DataError
+from fpet.errors import DataError, UnsupportedError
 from fpet.evaluate import Confusion, Evaluation, confusion, summary
 from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task
+from fpet.words import count, first
 
 _DESCRIPTION = """Classifies the full test set with the task's token reduction and without, in float32, and prints the
-share of right answers."""
+share of right answers. Of a folder with one folder a class, 20 % of each class are tested; for all to be tested, put
+the folders of the classes into a folder test/, and give the folder that test/ lies in."""
 _CLASS_COLUMNS = ("label", "images", "accuracy", "accuracy_unreduced", "mostly_taken_for", "times")
 
 
@@ -47,8 +49,10 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates and prints."""
     task = options.task(arguments)
-    dataset = options.dataset(arguments, arguments.data or _trained_on(task))
+    dataset = options.dataset(arguments, arguments.data or _trained_on(task), test_alone=True)
     _check_fits(task, dataset)
+    if arguments.baseline and not len(dataset.train):
+        raise UnsupportedError(f"--baseline: {dataset.name} has no training images to fit a classifier on")
     model = task.build(options.backbone(arguments), device=arguments.device)
     counted = confusion(model, dataset.test, task.header.preprocessing, arguments.batch_size)
     evaluation = summary(model, counted)
@@ -85,7 +89,7 @@ def _classes(labels: Sequence[str], counted: Confusion) -> Iterator[dict[str, An
 
 def _lines(task: Task, dataset: Dataset, evaluation: Evaluation, baseline: Baseline | None) -> list[str]:
     lines = [
-        f"{task.header.name} on {evaluation.images} test images of {dataset.name}",
+        f"{task.header.name} on {count(evaluation.images, 'test image')} of {dataset.name}",
         f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({evaluation.tokens})",
         f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
         f"         {evaluation.agreement:.4f}  of the images are answered alike",
@@ -96,17 +100,13 @@ def _lines(task: Task, dataset: Dataset, evaluation: Evaluation, baseline: Basel
 
 
 def _check_fits(task: Task, dataset: Dataset) -> None:
-    """Raises DataError if the classes are others or the split is; notes a random split of other files of that name."""
-    if dataset.labels != task.header.labels:
-        raise DataError(
-            f"the classes of {dataset.name} ({', '.join(dataset.labels)}) are not those of the task "
-            f"{task.header.name} ({', '.join(task.header.labels)})"
-        )
+    """Raises DataError if the classes are others or the split is; notes a random split of other files."""
+    _check_classes(task, dataset)
     if not trained_on_files(task.header, dataset):
-        if "split_seed" in dataset.choices and dataset.name == data_name(task.header):
+        if "split_seed" in dataset.choices:  # a copy of the folder, less a file, is split at random once more
             print(
-                f"fpet: the files in {dataset.name} are not those that {task.header.name} was trained on: it may know "
-                "images of this test",
+                f"fpet: the files in {dataset.name} are not those that {task.header.name} was trained on, and they are "
+                "split at random: it may have been trained on images of this test",
                 file=sys.stderr,
             )
     elif other := other_choices(task.header, dataset):
@@ -115,6 +115,20 @@ def _check_fits(task: Task, dataset: Dataset) -> None:
             f"{task.header.name} was trained on another split of {dataset.name}, so that training images would be "
             f"tested on: say {trained}"
         )
+
+
+def _check_classes(task: Task, dataset: Dataset) -> None:
+    trained, found = task.header.labels, dataset.labels
+    if found == trained:
+        return
+    name = f"the classes of {dataset.name}"
+    missing, unknown = sorted({*trained} - {*found}), sorted({*found} - {*trained})
+    if not missing and not unknown:
+        raise DataError(f"{name} are those of the task {task.header.name} in another order")
+    stand_in = " (an empty folder of each will do)" if not len(dataset.train) else ""
+    said = [f"it has no {first(missing)}{stand_in}"] if missing else []
+    said += [f"the task knows no {first(unknown)}"] if unknown else []
+    raise DataError(f"{name} are not those of the task {task.header.name}: {'; '.join(said)}")
 
 
 def _trained_on(task: Task) -> str:

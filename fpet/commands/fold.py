@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fpet.backbone import NORM_EPS
 from fpet.commands import options
-from fpet.errors import TaskError, UnsupportedError
-from fpet.files import write_safetensors
-from fpet.fold import fold, timm_state
+from fpet.errors import UnsupportedError
+from fpet.fold import fold
+from fpet.timm_checkpoint import creation, write_timm_checkpoint
 
 _DESCRIPTION = """Writes the backbone with the task's adapter folded into it and the task's head as a checkpoint that
-timm loads as it is. Token reduction is no part of such a checkpoint: the answers are those of tokens=full."""
+timm loads as it is, and prints how timm makes the model, with the preprocessing and the labels of the task. Token
+reduction is no part of such a checkpoint: the answers are those of tokens=full."""
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,14 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
     options.refuse_existing(output)
     task = options.task(arguments)
     model = fold(task.build(options.backbone(arguments), device=arguments.device))
-    write_safetensors(output, timm_state(model), {"architecture": model.backbone.architecture}, TaskError)
-    keywords = {"num_classes": len(task.header.labels), **model.backbone.arguments}
-    given = ", ".join(_keyword(name, value) for name, value in keywords.items())
-    print(f"{output}: timm.create_model({model.backbone.architecture!r}, checkpoint_path={str(output)!r}, {given})")
+    write_timm_checkpoint(output, task, model)
+    print(f"{output}: {creation(output, task, model)}")
     return 0
-
-
-def _keyword(name: str, value: object) -> str:
-    if name == NORM_EPS:
-        return f"norm_layer=functools.partial(timm.layers.LayerNorm, eps={value!r})"
-    return f"{name}={value!r}"

@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from fpet.backbone import Backbone, load_backbone
@@ -91,10 +92,13 @@ def task(arguments: argparse.Namespace) -> Task:
     return Task.load(path if path.suffix == ".safetensors" else task_path(arguments.task))
 
 
-def dataset(arguments: argparse.Namespace, data: str) -> Dataset:
-    """Loads `data` as the options of `add_data` say; names on standard error what it skips."""
+def dataset(arguments: argparse.Namespace, data: str, *, test_alone: bool = False) -> Dataset:
+    """Loads `data` as the options of `add_data` say; names on standard error what it skips.
+
+    test_alone: as of `load_dataset`, whose errors it raises.
+    """
     reading = Reading(arguments.shots, arguments.shots_seed, arguments.split_seed, arguments.skip_broken)
-    loaded = load_dataset(data, arguments.data_folder, arguments.cache, reading)
+    loaded = load_dataset(data, arguments.data_folder, arguments.cache, reading, test_alone=test_alone)
     for skipped in loaded.skipped:
         print(f"fpet: left out {skipped}", file=sys.stderr)
     return loaded
@@ -148,10 +152,10 @@ def resampling(backbone: Backbone) -> str:
 
 def positive(text: str) -> int:
     """An integer above 0."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
+    with suppress(ValueError):
+        if (value := int(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
 
 
 def keyword_arguments(text: str) -> dict[str, Value]:

@@ -16,13 +16,16 @@ from fpet.errors import UnsupportedError
 from fpet.locks import sole_writer
 from fpet.parallel import refuse_group
 from fpet.plan import Plan, load_plan
+from fpet.precision import emulation
 from fpet.results import Row, read_rows
-from fpet.sweep import Job, check_methods, jobs, sweep
+from fpet.sweep import Job, check_plan, jobs, sweep
+from fpet.words import count
 
 _DESCRIPTION = """Trains and tests every method of a plan on every data set with every seed, and writes one CSV row a
 run. Rows that are there are not repeated, a killed run goes on, and a run that fails leaves a row with its error and is
-tried again next time. The plan is a TOML file; methods that cannot be trained are refused before any run. The exit code
-is 1 if a run failed."""
+tried again next time. The plan is a TOML file, whose folders are relative to the working folder; names and folders of
+data that do not exist, and methods that cannot be trained, are refused before any run. The exit code is 1 if a run
+failed."""
 _COLUMNS = ("data", "method", "seed", "adapter", "reducer", "epochs", "state")
 _FAILED = 1
 
@@ -47,23 +50,26 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output.suffix != ".csv":  # the folder of the runs is called as the table, without it
         raise UnsupportedError(f"{arguments.output}: a sweep's table has a name that ends in .csv")
     plan, backbone = load_plan(arguments.plan), options.backbone(arguments)
+    try:
+        check_plan(plan, backbone)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{arguments.plan}: {error}") from error
     if arguments.list:
         print(_listed(plan, backbone, arguments))
         return 0
-    try:
-        check_methods(plan, backbone)
-    except UnsupportedError as error:
-        raise UnsupportedError(f"{arguments.plan}: {error}") from error
+    device = next(backbone.vit.parameters()).device
     for method in plan.methods:
         if method.recipe.caution:
             print(f"fpet: {method.name}: {method.recipe.caution}; give fewer warmup_epochs", file=sys.stderr)
+        if slow := emulation(method.recipe.precision, device):
+            print(f"fpet: {method.name}: {slow}", file=sys.stderr)
     with sole_writer(arguments.output):
         return _sweep(plan, backbone, arguments)
 
 
 def _sweep(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> int:
     cells = len(plan.data) * len(plan.methods) * len(plan.seeds)
-    print(f"{arguments.output}: {cells} runs", flush=True)
+    print(f"{arguments.output}: {count(cells, 'run')}", flush=True)
     keep_freed_memory()
     done = failed = 0
     for job, row in sweep(plan, backbone, arguments.output, arguments.keep, arguments.cache):

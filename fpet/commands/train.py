@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,8 +19,11 @@ from fpet.commands import method_options, options
 from fpet.data import Dataset
 from fpet.errors import UnsupportedError
 from fpet.fit import Fitted, check_fit, checkpoints_of, finish, fit
+from fpet.linear import FULL_PRECISION
 from fpet.locks import sole_writer
 from fpet.parallel import Group, joined, local_device
+from fpet.precision import emulation
+from fpet.quantize import BITS
 from fpet.recipe import PRECISIONS, Recipe
 from fpet.task import save_task
 from fpet.untrained import new_header
@@ -41,6 +46,7 @@ _RECIPE_HELP = {
     "precision": f"of matrix products: {', '.join(PRECISIONS)}; float16 on a GPU only",
     "seed": "of initial weights, order of images, dropout and stochastic depth",
 }
+_CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(PRECISIONS)}
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,7 +61,11 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     options.add_backbone(parser)
     method_options.add_methods(parser)
     parser.add_argument(
-        "--head-bits", type=int, default=32, help="bits a weight of the head: 1, 2, 4, 8 or 32 (default: %(default)s)"
+        "--head-bits",
+        type=int,
+        choices=(*BITS, FULL_PRECISION),
+        default=FULL_PRECISION,
+        help="bits a weight of the head (default: %(default)s)",
     )
     parser.add_argument(
         "--search-scale", type=_numbers, default=[], metavar="S,...", help="scales of the adapter to choose from"
@@ -70,6 +80,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
             "--" + item.name.replace("_", "-"),
             type=type(default),
             default=default,
+            choices=_CHOICES.get(item.name),
             metavar=type(default).__name__.upper(),
             help=f"{_RECIPE_HELP[item.name]} (default: {default})",
         )
@@ -88,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         with joined(torch.device(arguments.device)) as group:
             if group.rank == 0:
                 writing.enter_context(sole_writer(output))
+                writing.enter_context(_told_if_interrupted(_checkpoints(arguments, output)))
             options.refuse_existing(output)
             fitted, dataset = _fit(arguments, output, backbone, recipe, group)
         if group.rank == 0:
@@ -98,18 +110,44 @@ def run(arguments: argparse.Namespace) -> int:
 def _fit(
     arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe: Recipe, group: Group
 ) -> tuple[Fitted, Dataset]:
-    checkpoint, scales = output.with_suffix(".checkpoint"), arguments.search_scale
-    for path in checkpoints_of(checkpoint, scales):
+    scales = arguments.search_scale
+    for path in _checkpoints(arguments, output):
         check_log(path)
     methods = method_options.methods(arguments, backbone.geometry.depth)
     # With any labels: what is wrong should show before data is read, which may take long.
     check_fit(new_header(arguments.name, ("0", "1"), backbone, methods, arguments.head_bits), backbone, recipe, scales)
-    if recipe.caution and group.rank == 0:
-        print(f"fpet: {recipe.caution}; give fewer --warmup-epochs", file=sys.stderr)
+    if group.rank == 0:
+        _warn(recipe, torch.device(arguments.device))
     dataset = options.dataset(arguments, arguments.data)
     header = new_header(arguments.name, dataset.labels, backbone, methods, arguments.head_bits)
-    board = arguments.tensorboard
+    board, checkpoint = arguments.tensorboard, _checkpoint(output)
     return fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group), dataset
+
+
+def _checkpoint(output: Path) -> Path:
+    return output.with_suffix(".checkpoint")
+
+
+def _checkpoints(arguments: argparse.Namespace, output: Path) -> list[Path]:
+    return checkpoints_of(_checkpoint(output), arguments.search_scale)
+
+
+def _warn(recipe: Recipe, device: torch.device) -> None:
+    if recipe.caution:
+        print(f"fpet: {recipe.caution}; give fewer --warmup-epochs", file=sys.stderr)
+    if slow := emulation(recipe.precision, device):
+        print(f"fpet: {slow}; leave out --precision", file=sys.stderr)
+
+
+@contextmanager
+def _told_if_interrupted(checkpoints: Sequence[Path]) -> Iterator[None]:
+    """Says that the training can go on, if there is anything to go on from."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if any(path.exists() for path in checkpoints):
+            print("fpet: the same command goes on after the last epoch that was finished", file=sys.stderr)
+        raise
 
 
 def _save(output: Path, fitted: Fitted, dataset: Dataset, recipe: Recipe) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from fpet.data.digits import load_digits
 from fpet.data.fashion_mnist import load_fashion_mnist
 from fpet.data.few_shot import is_few_shot, load_few_shot
-from fpet.data.folder import has_splits, load_classes, load_splits
+from fpet.data.folder import has_splits, has_test_alone, load_classes, load_splits, load_test
 from fpet.data.packaged import PACKAGED
 from fpet.data.reading import Reading
 from fpet.data.scenes import SCENES
@@ -40,6 +40,7 @@ SOURCES: dict[str, Source] = {
 _READERS = (
     (is_few_shot, load_few_shot),
     (is_vtab, load_vtab),
+    (has_test_alone, load_test),
     (has_splits, load_splits),
 )
 
@@ -50,7 +51,12 @@ def default_cache() -> Path:
 
 
 def load_dataset(
-    data: str, folder: Path | None = None, cache: Path | None = None, reading: Reading | None = None
+    data: str,
+    folder: Path | None = None,
+    cache: Path | None = None,
+    reading: Reading | None = None,
+    *,
+    test_alone: bool = False,
 ) -> Dataset:
     """The data set of a named source, or in a folder (`./digits` for one named so).
 
@@ -58,7 +64,8 @@ def load_dataset(
     (`load_splits`), or one folder a class (`load_classes`).
 
     folder: where a named source's files lie, if not where it finds or fetches them. cache: see `default_cache`.
-    reading: how a folder is read.
+    reading: how a folder is read. test_alone: whether a folder that has only test/ will do (`load_test`); it cannot be
+    trained on.
 
     Raises:
         DataError: if there is no such source or folder, its data cannot be had, or `reading` does not fit it.
@@ -71,6 +78,7 @@ def load_dataset(
         raise DataError(f"a folder beside the data '{data}': only a named source ({', '.join(SOURCES)}) has its own")
     root = Path(data)
     if root.is_dir():
-        load = next((load for fits, load in _READERS if fits(root)), load_classes)
+        readers = [(fits, load) for fits, load in _READERS if test_alone or load is not load_test]
+        load = next((load for fits, load in readers if fits(root)), load_classes)
         return load(root, reading)
     raise DataError(f"no data '{data}': neither a source ({', '.join(SOURCES)}) nor a folder")

@@ -9,11 +9,12 @@ from unicodedata import category
 
 import torch
 
-from fpet.data.pictures import SPLITS, Checked, Picture, check_pictures, refuse_gaps, to_dataset
+from fpet.data.pictures import Checked, Picture, check_pictures, refuse_gaps, to_dataset
 from fpet.data.reading import Reading
 from fpet.data.sample import stratified_order
 from fpet.data.split import Dataset
 from fpet.errors import DataError
+from fpet.words import count, first
 
 # Shares of a folder that is to be split; the rest trains.
 _VAL_SHARE = {"val": 0.1}
@@ -21,14 +22,36 @@ _SHARES = {**_VAL_SHARE, "test": 0.2}
 
 _VALIDATION = ("val", "valid", "validation")
 _NAMES = {"train", *_VALIDATION, "test"}
+_NEEDED = ("train", "test")
 _CLUTTER = ("thumbs.db", "desktop.ini")  # what Windows leaves in folders of pictures
 _UNSPEAKABLE = ("Cc", "Cs")  # control characters, and bytes that are no text
 
 
 def has_splits(root: Path) -> bool:
     """Whether a folder is meant to hold train/, val/ and test/ rather than classes, of which one may be named so."""
-    names = {path.name for path in _visible(root) if path.is_dir()}
+    names = _folder_names(root)
     return len(names & _NAMES) > 1 or names <= _NAMES
+
+
+def has_test_alone(root: Path) -> bool:
+    """Whether a folder has test/ and no other folder."""
+    return _folder_names(root) == {"test"}
+
+
+def load_test(root: Path, reading: Reading) -> Dataset:
+    """The data set in a folder with nothing but `test/<class>/*`: there are no images to train on or to validate with.
+
+    Classes are the sorted folder names of test/, of which some may be empty.
+
+    Raises:
+        DataError: if there are not two classes, there is no picture, pictures are broken (see `check_pictures`), or an
+            option does not apply.
+    """
+    reading.allow(f"{root}, which has test/ alone", "skip_broken")
+    labels = _labels(root / "test")
+    pictures = _pictures(root / "test", labels)
+    checked = check_pictures(root, pictures, skip_broken=reading.skip_broken)
+    return to_dataset(root, labels, {"test": pictures}, checked, {})
 
 
 def load_splits(root: Path, reading: Reading) -> Dataset:
@@ -59,7 +82,17 @@ def load_splits(root: Path, reading: Reading) -> Dataset:
 
 
 def _folders(root: Path) -> dict[str, Path]:
-    """Where the splits lie; without validation if there is no folder of it."""
+    """Where the splits lie; without validation if there is no folder of it.
+
+    Raises:
+        DataError: if train/ or test/ is missing, or there are two folders of validation.
+    """
+    missing = [f"no {split}/" for split in _NEEDED if not (root / split).is_dir()]
+    if missing:
+        raise DataError(
+            f"{root} has {' and '.join(missing)}: a data folder to train on has train/ and test/, and may have val/ "
+            "(without it 10 % of train/ validate), or it has one folder a class"
+        )
     found = [root / name for name in _VALIDATION if (root / name).is_dir()]
     if len(found) > 1:
         raise DataError(f"{root} has {' and '.join(f'{path.name}/' for path in found)}: either may be the validation")
@@ -108,7 +141,8 @@ def _split(
         members = list(copies.values())
         if len(members) < len(splits):
             raise DataError(
-                f"{root / label} has {len(members)} pictures: one each for {', '.join(splits)} needs {len(splits)}"
+                f"{root / label} has {count(len(members), 'picture')}: one each for {', '.join(splits)} needs "
+                f"{len(splits)}"
             )
         rest = iter(members)
         for split, share in shares.items():
@@ -131,19 +165,18 @@ def _refuse_copies(root: Path, splits: Mapping[str, Sequence[Picture]], checked:
 def _labels(folder: Path) -> tuple[str, ...]:
     labels = tuple(path.name for path in _visible(folder) if path.is_dir())
     if len(labels) < 2:
-        raise DataError(f"{folder} has {len(labels)} class folders: a classification needs two")
+        raise DataError(f"{folder} has {count(len(labels), 'class folder')}: a classification needs two")
     for label in labels:
         if any(category(character) in _UNSPEAKABLE for character in label):
             raise DataError(f"{folder}: the class folder {label!r} has a control character in its name; rename it")
     return labels
 
 
+def _folder_names(root: Path) -> set[str]:
+    return {path.name for path in _visible(root) if path.is_dir()}
+
+
 def _visible(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise DataError(
-            f"there is no folder {folder}: a data folder has {', '.join(f'{split}/' for split in SPLITS)}, or one "
-            "folder a class"
-        )
     return sorted(
         path for path in folder.iterdir() if not path.name.startswith(".") and path.name.lower() not in _CLUTTER
     )
@@ -154,7 +187,7 @@ def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:
     pictures = []
     for label in _visible(folder):
         if label.name not in index or not label.is_dir():
-            raise DataError(f"{label} is not a class folder: the classes are {', '.join(labels)}")
+            raise DataError(f"{label} is not a class folder: the classes are {first(labels)}")
         for path in _visible(label):
             if path.is_dir():
                 raise DataError(f"{path} is a folder: the pictures of a class lie in its own folder")

@@ -104,7 +104,7 @@ def _classes(lists: Lists, splits: Mapping[str, list[Picture]]) -> int:
     if count > _MOST_CLASSES:
         raise DataError(f"{lists.train} names class {count - 1}: there are at most {_MOST_CLASSES}, numbered from 0")
     if count < 2:
-        raise DataError(f"{lists.root}: its training list names {count} classes: a classification needs two")
+        raise DataError(f"{lists.root}: its training list names one class: a classification needs two")
     return count
 
 

@@ -18,10 +18,10 @@ from fpet.data.digest import sha256_of_files
 from fpet.data.split import Dataset, Split
 from fpet.errors import DataError, ImageError
 from fpet.images import to_rgb
+from fpet.words import count, first
 
 SPLITS = ("train", "val", "test")
 
-_NAMED = 10  # broken pictures that one message names
 # Pillow raises NotImplementedError for variants of a format that it does not know.
 _BROKEN = (ImageError, OSError, ValueError, SyntaxError, NotImplementedError, Image.DecompressionBombError)
 
@@ -50,7 +50,7 @@ class ImageFiles:
             with Image.open(path) as image:
                 return to_rgb(image)
         except _BROKEN as error:
-            raise DataError(f"cannot read the image {path}: {error}") from error
+            raise DataError(f"cannot read the image {path}: {_reason(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,9 @@ def check_pictures(root: Path, pictures: Iterable[Picture], *, skip_broken: bool
             else:
                 digests[path] = digest
     if broken and not skip_broken:
-        named = "; ".join(list(broken.values())[:_NAMED])
-        more = f"; and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
         raise DataError(
-            f"{root}: {len(broken)} of {len(files)} pictures cannot be read (--skip-broken leaves them out): "
-            f"{named}{more}"
+            f"{root}: {len(broken)} of {count(len(files), 'picture')} cannot be read (--skip-broken leaves them out): "
+            f"{first(broken.values(), '; ')}"
         )
     return Checked(digests, tuple(broken.values()))
 
@@ -96,7 +94,7 @@ def refuse_gaps(root: Path, labels: Sequence[str], training: Iterable[Picture]) 
     """Raises DataError if there is a class without a training picture."""
     missing = set(range(len(labels))) - {picture.target for picture in training}
     if missing:
-        names = ", ".join(labels[target] for target in sorted(missing)[:_NAMED])
+        names = first(labels[target] for target in sorted(missing))
         raise DataError(f"{root}: {len(missing)} of {len(labels)} classes have no training image: {names}")
 
 
@@ -107,26 +105,27 @@ def to_dataset(
     checked: Checked,
     choices: Mapping[str, int],
 ) -> Dataset:
-    """The data set of those pictures of SPLITS that decode; choices: what chose the splits, beside the files.
+    """The data set of those pictures that decode; choices: what chose the splits, beside the files.
 
-    Its SHA-256 is `sha256_of_files` of all digests, by path below `root`.
+    splits: pictures by a name of SPLITS; one that is not there is empty. The SHA-256 is `sha256_of_files` of all
+    digests, by path below `root`.
 
     Raises:
         DataError: if a split is empty.
     """
-    left = {name: checked.left(splits[name]) for name in SPLITS}
+    left = {name: checked.left(pictures) for name, pictures in splits.items()}
     for name, pictures in left.items():
         if not pictures:
             raise DataError(f"{root}: no {name} images")
     digests = {path.relative_to(root).as_posix(): digest for path, digest in checked.digests.items()}
-    train, val, test = (_split(left[name]) for name in SPLITS)
+    train, val, test = (_split(left.get(name, ())) for name in SPLITS)
     sha256 = sha256_of_files(digests)
     return Dataset(root.resolve().name, labels, sha256, train, val, test, choices, checked.broken)
 
 
 def _split(pictures: Sequence[Picture]) -> Split:
     paths = tuple(picture.path for picture in pictures)
-    return Split(ImageFiles(paths), torch.tensor([picture.target for picture in pictures]))
+    return Split(ImageFiles(paths), torch.tensor([picture.target for picture in pictures], dtype=torch.int64))
 
 
 def _look(path: Path) -> tuple[str, str]:
@@ -138,8 +137,13 @@ def _look(path: Path) -> tuple[str, str]:
         with Image.open(BytesIO(data)) as image:
             image.draft(None, (1, 1))  # reads all of a JPEG, but makes an eighth of its pixels a side
             to_rgb(image)
-    except UnidentifiedImageError:
-        return "", "this is no image"
     except _BROKEN as error:
-        return "", str(error)
+        return "", _reason(error)
     return hashlib.sha256(data).hexdigest(), ""
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a picture, without its path, which stands before it."""
+    if isinstance(error, UnidentifiedImageError):
+        return "this is no image"
+    return (isinstance(error, OSError) and error.strerror) or str(error)

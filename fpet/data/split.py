@@ -97,7 +97,8 @@ class Dataset:
     """A classification problem.
 
     labels: the class names. sha256: 64 hexadecimal digits that identify the source's files. train fits the weights,
-    val chooses the epoch, test is looked at once; the three share no image. choices: what chose the splits beside the
+    val chooses the epoch, test is looked at once; the three share no image. Only where `load_dataset` was told that a
+    test alone will do may train and val be empty, both. choices: what chose the splits beside the
     files, by name, such as a seed. skipped: pictures that were left out and why, in words.
     """
 

@@ -1,0 +1,19 @@
+"""Numbers and lists in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_NAMED = 10
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """`1 epoch`, `2 epochs`; plural: where it is not the noun with an s."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def first(names: Iterable[str], separator: str = ", ", most: int = _NAMED) -> str:
+    """The first of the names, `most` of them, and how many more there are; a thousand would hide what is said."""
+    listed = list(names)
+    more = [f"and {len(listed) - most} more"] if len(listed) > most else []
+    return separator.join(listed[:most] + more)

@@ -1,0 +1,82 @@
+"""A checkpoint is that of its run, whole, and nothing but data; else training does not go on from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from small import small_header
+
+from fpet.backbone import Backbone
+from fpet.checkpoint import Checkpoint
+from fpet.data import Dataset
+from fpet.errors import TaskError
+from fpet.header import Method
+from fpet.recipe import Recipe
+from fpet.train import train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RECIPE = Recipe(epochs=4, batch_size=16, lr=1e-2, warmup_epochs=1, validate_every=2)
+
+
+def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    header = small_header(backbone)
+    path = tmp_path / "run.checkpoint"
+    train(header, backbone, digits, RECIPE, path)
+    scaled = small_header(backbone, Method("adaptformer", {"dim": 4, "scale": 0.1}))
+    renamed = dataclasses.replace(header, labels=tuple("abcdefghij"))
+    changed = dataclasses.replace(RECIPE, epochs=5, seed=3, precision="bfloat16", lr=0.5)
+    swapped = dataclasses.replace(digits, train=digits.test)
+    three = 'recipe.epochs was 4, is 5, recipe.lr was 0.01, is 0.5, recipe.precision was "float32", is "bfloat16"'
+    others = [
+        (header, digits, dataclasses.replace(RECIPE, seed=3), "recipe.seed was 0, is 3"),
+        (header, digits, changed, f"{three}, and 1 more"),
+        (header, swapped, RECIPE, "the training or validation images are others"),
+        (scaled, digits, RECIPE, "task.adapter.arguments.scale was not given, is 0.1"),
+        (renamed, digits, RECIPE, "task.labels is another"),
+    ]
+    for other_header, data, recipe, difference in others:
+        with pytest.raises(TaskError) as error:
+            train(other_header, backbone, data, recipe, path)
+        message = f"{path}: the checkpoint is of another run ({difference}); delete it, or write to another file"
+        assert str(error.value) == message
+    with pytest.raises(TaskError, match=r"of another run \(it does not say of which\)"):
+        Checkpoint.load(path, "no JSON")
+
+
+def test_a_damaged_checkpoint_is_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "run.checkpoint"
+    header = small_header(backbone)
+    train(header, backbone, digits, dataclasses.replace(RECIPE, epochs=1), path)
+    whole = path.read_bytes()
+    torch.save({"epoch": 1}, tmp_path / "other")
+    for damaged in (whole[: len(whole) // 2], b"", b"text", (tmp_path / "other").read_bytes()):
+        path.write_bytes(damaged)
+        with pytest.raises(TaskError, match=r"run\.checkpoint: not a complete checkpoint"):
+            train(header, backbone, digits, RECIPE, path)
+
+
+class Trap:
+    """Its pickle removes a file when it is loaded."""
+
+    def __init__(self, victim: Path) -> None:
+        self.victim = victim
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.remove, (str(self.victim),)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.touch()
+    torch.save({"epoch": Trap(victim)}, tmp_path / "zip.checkpoint")
+    (tmp_path / "plain.checkpoint").write_bytes(pickle.dumps(Trap(victim), protocol=2))
+    for path in tmp_path.glob("*.checkpoint"):
+        with pytest.raises(TaskError, match="not a complete checkpoint"):
+            Checkpoint.load(path, "")
+    assert victim.exists()

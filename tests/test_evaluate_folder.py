@@ -1,0 +1,116 @@
+"""Evaluating a task on pictures that it was not trained on: a folder with test/ alone, and classes that are others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from picture_files import classes, picture, truncate
+from published_files import save_small_backbone
+from serving import write_task
+from small import small_backbone, small_header
+
+from fpet.cli import main
+from fpet.data import Reading, load_dataset
+from fpet.errors import DataError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Evaluate = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_small_backbone(tmp_path_factory.mktemp("backbones") / "small.safetensors")
+
+
+@pytest.fixture
+def evaluate(backbone: Path, tmp_path: Path) -> Evaluate:
+    """The command that evaluates a task with these classes and random weights."""
+
+    def command(*labels: str) -> list[str]:
+        header = dataclasses.replace(small_header(small_backbone()), name="mine", labels=labels)
+        write_task(tmp_path / "mine.safetensors", header, small_backbone())
+        files = ["--task", str(tmp_path / "mine.safetensors"), "--backbone", str(backbone)]
+        return ["evaluate", *files, "--data", str(tmp_path / "new")]
+
+    return command
+
+
+def test_all_of_a_test_alone_is_tested(evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    classes(tmp_path / "new" / "test", {"ant": 7, "cow": 4})
+    command = evaluate("ant", "bee", "cow")
+    assert main(command) == 2
+    lacking = "the classes of new are not those of the task mine: it has no bee (an empty folder of each will do)"
+    assert capsys.readouterr().err == f"fpet: {lacking}\n"
+    (tmp_path / "new" / "test" / "bee").mkdir()
+    assert main([*command, "--json", "--per-class"]) == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert (report["images"], [one["images"] for one in report["classes"]]) == (11, [7, 0, 4])
+    assert "trained on" not in captured.err
+    truncate(tmp_path / "new" / "test" / "ant" / "00.png")
+    assert main(command) == 2
+    assert "1 of 11 pictures cannot be read" in capsys.readouterr().err
+    assert main([*command, "--skip-broken"]) == 0
+    assert "mine on 10 test images of new" in capsys.readouterr().out
+
+
+def test_a_test_alone_fits_no_baseline(evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    classes(tmp_path / "new" / "test", {"ant": 2, "bee": 2})
+    assert main([*evaluate("ant", "bee"), "--baseline"]) == 2
+    assert capsys.readouterr() == ("", "fpet: --baseline: new has no training images to fit a classifier on\n")
+
+
+def test_a_test_alone_is_loaded_only_where_it_will_do(tmp_path: Path) -> None:
+    classes(tmp_path / "test", {"ant": 3, "bee": 2})
+    with pytest.raises(DataError, match="has no train/: a data folder to train on has train/ and test/"):
+        load_dataset(str(tmp_path))
+    data = load_dataset(str(tmp_path), test_alone=True)
+    assert [len(split) for split in (data.train, data.val, data.test)] == [0, 0, 5]
+    assert data.train.targets.dtype == data.test.targets.dtype
+    assert (data.labels, data.choices) == (("ant", "bee"), {})
+    with pytest.raises(DataError, match=r"--split-seed does not apply to .*, which has test/ alone"):
+        load_dataset(str(tmp_path), reading=Reading(split_seed=1), test_alone=True)
+    classes(tmp_path / "train", {"ant": 4, "bee": 3}, first=100)
+    whole = load_dataset(str(tmp_path), test_alone=True)
+    assert [len(split) for split in (whole.train, whole.val, whole.test)] == [5, 2, 5]
+
+
+def test_a_test_alone_is_not_trained_on(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    classes(tmp_path / "new" / "test", {"ant": 3, "bee": 2})
+    command = ["train", "--name", "a", "--output", str(tmp_path / "a.safetensors"), "--backbone", str(backbone)]
+    assert main([*command, "--data", str(tmp_path / "new")]) == 2
+    assert f"fpet: {tmp_path / 'new'} has no train/: a data folder to train on has" in capsys.readouterr().err
+
+
+def test_of_many_other_classes_ten_of_each_are_named(
+    evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(12):
+        picture(tmp_path / "new" / "test" / f"n{i:02}" / "a.png", i)
+    assert main(evaluate(*(f"t{i:02}" for i in range(100)))) == 2
+    said = capsys.readouterr().err
+    ten = r"{0}00, ({0}0\d, ){{9}}and {1} more"
+    missing, unknown = ten.format("t", 90), ten.format("n", 2)
+    assert re.search(rf"it has no {missing} \(an empty folder of each will do\); the task knows no {unknown}$", said)
+
+
+def test_classes_in_another_order_are_refused(
+    evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classes(tmp_path / "new" / "test", {"ant": 1, "bee": 1})
+    assert main(evaluate("bee", "ant")) == 2
+    assert capsys.readouterr().err == "fpet: the classes of new are those of the task mine in another order\n"
+
+
+@pytest.mark.parametrize("size", ["x", "0", "-3", "1.5", ""])
+def test_a_batch_size_that_is_none_is_said_in_words(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["evaluate", "--task", "digits", f"--batch-size={size}"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"fpet evaluate: error: argument --batch-size: {size!r} is not a whole number above 0"
