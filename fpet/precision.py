@@ -17,6 +17,6 @@ def emulation(precision: str, device: torch.device) -> str:
     if precision != "bfloat16" or has_bfloat16(device):
         return ""
     return (
-        f"this {device.type} has no instructions for bfloat16 that torch knows of: it is emulated, and training may "
-        "take ten times as long as in float32"
+        f"this {device.type} has no instructions for bfloat16 that torch knows of: it is emulated, and slower than "
+        "float32"
     )

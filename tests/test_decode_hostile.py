@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 import zlib
 
 import pictures
@@ -33,10 +32,8 @@ def after_head(piece: bytes, times: int, format: str = "PNG") -> bytes:
 def test_the_frames_of_an_animation_are_not_counted() -> None:
     frame = b",\0\0\0\0\1\0\1\0\0\2\2D\1\0"
     data = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff" + 300_000 * frame + b";"
-    started = time.thread_time()
-    with pytest.raises(BadImageError, match="animated"):
+    with pytest.raises(BadImageError, match="animated"):  # who counted them would meet too many pieces
         decode(data)
-    assert time.thread_time() - started < 0.1  # counting them takes ten times as long
 
 
 @pytest.mark.parametrize(("format", "piece"), [("GIF", b"!\xfe\0"), ("PNG", chunk(b"teXt")), ("JPEG", b"\xff\xef\0\2")])

@@ -101,8 +101,8 @@ def test_bfloat16_is_said_to_be_slow_where_it_is_emulated(
         monkeypatch.setattr(torch.cpu, name, lambda: instructions)
     *lines, data = told("--precision", "bfloat16").splitlines()
     emulated = (
-        "fpet: this cpu has no instructions for bfloat16 that torch knows of: it is emulated, and training may take "
-        "ten times as long as in float32; leave out --precision"
+        "fpet: this cpu has no instructions for bfloat16 that torch knows of: it is emulated, and slower than "
+        "float32; leave out --precision"
     )
     assert lines == ([] if instructions else [emulated])
     assert NO_DATA in data
