@@ -16,7 +16,7 @@ serve: $(INSTALLED)
 	$(BIN)/fpet serve
 
 test: $(INSTALLED)
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
