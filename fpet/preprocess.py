@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from fpet.errors import UnsupportedError
 
 INTERPOLATIONS = ("bicubic", "bilinear")
 Triple = tuple[float, float, float]
+# Batches that differ in what is normalised how.
+_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,27 @@ class Preprocessing:
         return F.interpolate(image[None], self.size, mode=self.interpolation, antialias=True)[0].contiguous()
 
     def normalize(self, images: Tensor, dtype: torch.dtype) -> Tensor:
-        """uint8 [B, 3, H, W], values 0 to 255 -> `dtype` [B, 3, H, W] with mean 0 and deviation 1 as configured."""
+        """uint8 [B, 3, H, W], values 0 to 255 -> `dtype` [B, 3, H, W] with mean 0 and deviation 1 as configured.
+
+        Raises:
+            TypeError: for images of another dtype.
+        """
         return normalize(images, [self] * images.shape[0], dtype)
 
 
+@lru_cache(_KEPT)
+def _constants(rows: tuple[tuple[Triple, Triple], ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Means and deviations, [B, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does."""
+    mean, std = torch.tensor(rows, device=device)[..., None, None].unbind(1)
+    return mean, std
+
+
 def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
-    """As the method of that name, the i-th image as the i-th preprocessing says."""
+    """As the method of that name, the i-th image as the i-th preprocessing says; raises the same."""
+    if images.dtype != torch.uint8:
+        given = str(images.dtype).removeprefix("torch.")
+        raise TypeError(f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {given}")
     # What all have in common broadcasts, which is cheaper than a row an image.
     rows = each[:1] if all(one == each[0] for one in each) else each
-    mean, std = (
-        torch.tensor(values, device=images.device)[:, :, None, None]
-        for values in ([one.mean for one in rows], [one.std for one in rows])
-    )
+    mean, std = _constants(tuple((one.mean, one.std) for one in rows), images.device)
     return ((images.float() / 255 - mean) / std).to(dtype)

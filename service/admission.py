@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from starlette.requests import Request
 from starlette.routing import Match
 from starlette.types import Scope
 
 from service.auth import check_client
-from service.batcher import Ticket
 from service.exchange import infers
-from service.routes import classify, explain, v2
+from service.routes import classify, v2
 from service.routes.common import name_tasks, split_names
 from service.runtime import Runtime
 
-_ROUTES = [route for part in (classify, explain, v2) for route in part.router.routes if infers(route)]
+_ROUTES = [route for part in (classify, v2) for route in part.router.routes if infers(route)]
 
 
 def check_queue(scope: Scope, runtime: Runtime) -> None:
@@ -43,9 +40,5 @@ def _admit(request: Request, runtime: Runtime) -> None:
     if not named:
         name_tasks(request, names)
     tasks = [runtime.catalog.loaded(name) for name in names]
-    if request.scope["endpoint"] is explain.explain:
-        places: AbstractContextManager[Ticket] = runtime.batcher.admit(1)
-    else:
-        places = runtime.inferences.admitted(tasks)
-    with places:
+    with runtime.inferences.admitted(tasks):
         pass  # there are enough: none, for a list of no tasks, which its route refuses

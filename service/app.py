@@ -27,6 +27,7 @@ from service.limits import check_head
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.middleware import Observed, failed
+from service.room import Room
 from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_repository
 from service.routes.common import client
 from service.routes.described import errors
@@ -89,6 +90,9 @@ def _start_engine(settings: Settings, metrics: Metrics) -> Engine:
 def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Every request is checked and observed, and every error is answered in one form."""
 
+    room = Room(settings.max_received)
+    metrics.received_bytes.set_function(lambda: room.taken)
+
     async def fail(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
             error = HTTPException(405, headers={"allow": ", ".join(_allowed(request))})
@@ -102,6 +106,7 @@ def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tra
         metrics=metrics,
         checks=[check_head, lambda scope: check_queue(scope, app.state.runtime)],
         patience=settings.deadline,
+        room=room,
         draining=lambda: app.state.runtime.status == "draining",
         observers=[log_exchange] if tracing is None else [tracing.record, log_exchange],
     )

@@ -98,6 +98,10 @@ class Catalog:
             raise NotReadyError(f"the task {name!r} is {entry.state}{reason}", passing=entry.state == "loading")
         return entry.task
 
+    def read(self, path: Path) -> bytes:
+        """The content of a task file; raises TaskError if it cannot be read."""
+        return self._files.read(path)
+
     def load(self, name: str) -> Entry:
         """Reads a task's file and puts it into service; if that fails, what served before goes on serving.
 

@@ -31,7 +31,7 @@ from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
 from service.timings import Timings
 from service.unpacked import Unpacked
-from service.work import Group, Output, Work
+from service.work import Group, Output, Work, blank
 
 # Seconds for one batch size of a family: of small batches each timing says little, of large ones a few say enough.
 _SHORTEST_TIMING, _LONGEST_TIMING = 0.25, 1.5
@@ -106,7 +106,7 @@ class Engine:
             )
             # Without reduction a task runs as its family does.
             for shortened in (True,) if known else (True, False):
-                (output,) = self._forward(Group(common, shortened), [_blank(loaded)]).outputs
+                (output,) = self._forward(Group(common, shortened), [blank(loaded)]).outputs
                 if not output.logits.isfinite().all():
                     raise TaskError(f"{task.path}: the model cannot run: its answer to a blank image is not finite")
         except RuntimeError as error:  # torch's word for too little memory
@@ -115,23 +115,27 @@ class Engine:
         return loaded
 
     def calibrate(self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None) -> None:
-        """Runs both forwards of the task once at this batch size, to warm up, and then times them.
+        """Runs the task's forwards once at this batch size, to warm up, and then times them.
 
         Tasks of a family share their timings, as do those of it that are folded, and those without a reducer have
-        nothing to compare: they return at once.
+        nothing to compare. What could not be timed is tried again the next time.
         """
-        timings = task.family.timings
-        if task.tokens_out == task.tokens_in or not timings.start(folded is not None, batch_size):
-            return
 
         def seconds(reduced: bool) -> float:
             return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
-        seconds(True), seconds(False)
-        if repeats:
-            point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
-            for name, baseline_seconds in timings.join(folded is not None, point):
-                self._metrics.count_baseline(name, baseline_seconds)
+        timings = task.family.timings
+        with timings.attempt(folded is not None, batch_size) as first:
+            if not first:
+                return
+            seconds(True)
+            if task.tokens_out == task.tokens_in:
+                return
+            seconds(False)
+            if repeats:
+                point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
+                for name, baseline_seconds in timings.join(folded is not None, point):
+                    self._metrics.count_baseline(name, baseline_seconds)
 
     def calibration(self, task: LoadedTask, *, folded: bool = False) -> Calibration:
         """The timings that the task's baseline rests on, or that of a folded one."""
@@ -168,7 +172,7 @@ class Engine:
     def seconds(self, group: Group, task: LoadedTask, batch_size: int) -> float:
         """What a batch of blank images of the task takes, which is counted nowhere: of the processor if it is a CPU and
         the calling thread alone computes."""
-        return self._timed(group, [_blank(task)] * batch_size).seconds
+        return self._timed(group, [blank(task)] * batch_size).seconds
 
     def run_bare(self, batch_size: int) -> None:
         """Runs the backbone alone on blank images."""
@@ -237,10 +241,6 @@ class Engine:
 class _Passed:
     outputs: list[Output]
     seconds: float
-
-
-def _blank(task: LoadedTask) -> Work:
-    return Work(task, torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8))
 
 
 def _features(group: Group, weights: Sequence[Weights], images: Tensor) -> Tensor:

@@ -39,7 +39,8 @@ class Exchange:
 
     at: time.time() of its arrival; client: address; traceparent, tracestate: by W3C's Trace Context; route: template
     of the path, None if no route matched; infers: whether the route asks tasks about images; seconds: that it took;
-    received, sent: bytes of the bodies; error_type: as the client was told; trace_id: 32 hex digits.
+    received, sent: bytes of the bodies; held: those received that take room; error_type: as the client was told;
+    trace_id: 32 hex digits.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Exchange:
     tasks: Sequence[str] = ()
     seconds: float = 0.0
     received: int = 0
+    held: int = 0
     sent: int = 0
     inferred: list[Inferred] = field(default_factory=list)
     trace_id: str | None = None

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -35,8 +36,8 @@ class Folding:
 
     An instance belongs to what was loaded, not to a name: one that is replaced takes its instance and its pin with it.
 
-    serving: what is in service; gain: share of the forward's time that an instance has to save, or it is dropped and
-    not tried again.
+    serving: what is in service; read: a task file; gain: share of the forward's time that an instance has to save, or
+    it is dropped and not tried again.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Folding:
         pool: Executor,
         serving: Callable[[], Collection[LoadedTask]],
         *,
+        read: Callable[[Path], bytes],
         gain: float = 0.02,
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._pool = pool
         self._serving = serving
+        self._read = read
         self._gain = gain
         self._cache: FoldedCache[LoadedTask] = FoldedCache(settings.folded_bytes, metrics.evictions.inc)
         self._heat: Heat[LoadedTask] = Heat(settings.folded_share)
@@ -120,6 +123,8 @@ class Folding:
     def _try(self, task: LoadedTask) -> None:
         if self._closed or task in self._hopeless or self._cache.look(task)[0] is not None:
             return
+        if task not in self._serving():
+            return
         size = self._sizes.get(task.family, 0)
         if not self._cache.fits(task, size, self._colder(task)):  # by now; it is tried again as long as it is hot
             return
@@ -138,7 +143,7 @@ class Folding:
             logger.exception("folding the task %s failed", task.header.name)
 
     def _fold(self, task: LoadedTask) -> Instance:
-        file = Task.load(task.path)
+        file = Task.parse(self._read(task.path), task.path)
         if file.digest != task.digest:
             raise TaskError(f"{task.path}: the file is another one by now")
         instance = make_instance(file.build(self._exact()), self._engine.backbone.vit)

@@ -14,7 +14,7 @@ from torch import Tensor
 from service.batcher import Batcher, Done, Ticket
 from service.deadline import Deadline
 from service.decode import Decoder
-from service.errors import OverloadedError
+from service.errors import InvalidRequestError, OverloadedError
 from service.loaded import LoadedTask
 from service.metrics import Metrics
 from service.statistics import Statistics
@@ -78,6 +78,7 @@ class Inferences:
 
         Raises:
             OverloadedError: before anything is decoded, if there are no places for all of the images.
+            InvalidRequestError: if the model overflows.
             BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError, BatchError
         """
         loop = asyncio.get_running_loop()
@@ -98,6 +99,7 @@ class Inferences:
 
         Raises:
             OverloadedError, DeadlineExceededError, BatchError
+            InvalidRequestError: if the model overflows.
         """
         with self._counted([task]):
             self._batcher.top_up(ticket, len(pixels))
@@ -124,6 +126,8 @@ class Inferences:
             for one in pixels
         ]
         done = await self._batcher.submit(ticket, works, deadline)
+        if not all(one.result.is_finite() for one in done):
+            raise InvalidRequestError("the input is out of the range that the model can compute with")
         self._metrics.queue_seconds.observe(min(one.started for one in done) - done[0].queued)
         images = len(works) // len(own)
         inferences = [

@@ -34,6 +34,11 @@ class Family:
         """The family of a task, by its model as loaded from its file."""
         return cls(name, header, Template(model), model.tokens_in, model.tokens_out, timings)
 
+    @property
+    def reduces(self) -> bool:
+        """Whether its tasks have a token reduction."""
+        return self.header.reducer.kind != "none"
+
     def share(self, header: TaskHeader) -> TaskHeader:
         """The header of a task of the family; what in it equals the first one's is held once."""
         values = {field.name: getattr(self.header, field.name) for field in fields(TaskHeader)}

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import NotReadyError
-from service.exchange import Exchange
+from service.exchange import Exchange, infers
 from service.failures import Failure
 from service.lingering import CLOSE, Lingering
 from service.metrics import Metrics
 from service.request_id import HEADER, identified
+from service.room import Room
 
 
 class Observed:
@@ -22,7 +23,8 @@ class Observed:
     checks: called with the scope of every request, which is refused with what they raise. draining: whether the service
     is about to stop. Its answers then close their connections: a client that goes on sending on one would otherwise
     meet its end with a request on the way. patience: seconds in which the rest of a body may come that was answered
-    before, if its connection is to be closed. observers: called with every exchange at its end, within its request.
+    before, if its connection is to be closed. room: what the bodies of requests to infer take of until those are
+    answered. observers: called with every exchange at its end, within its request.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class Observed:
         checks: Sequence[Callable[[Scope], None]],
         draining: Callable[[], bool],
         patience: float,
+        room: Room,
         observers: Sequence[Callable[[Exchange], None]],
     ) -> None:
         self._app = app
@@ -40,6 +43,7 @@ class Observed:
         self._checks = checks
         self._draining = draining
         self._patience = patience
+        self._room = room
         self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,6 +57,7 @@ class Observed:
             try:
                 await self._serve(exchange, scope, receive, send)
             finally:
+                self._room.give_back(exchange.held)
                 exchange.end(scope, time.perf_counter() - started)
                 self._observe(exchange)
 
@@ -62,7 +67,11 @@ class Observed:
 
         async def arriving() -> Message:
             message = await lingering.receive()
-            exchange.received += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            if infers(scope.get("route")):
+                self._room.take(size)
+                exchange.held += size
+            exchange.received += size
             return message
 
         async def leaving(message: Message) -> None:
@@ -89,7 +98,9 @@ class Observed:
         except asyncio.CancelledError:  # the server stops, and does not wait any longer for what it has begun
             if not answering:
                 lingering = Lingering(scope, receive, send, 0)  # nor for the rest of a body
-                failure = failed(NotReadyError("the service stopped before it had an answer"), exchange, self._metrics)
+                # Nobody knows what it came to: a change may still be made.
+                stopped = NotReadyError("the service stopped before it had an answer", passing=False)
+                failure = failed(stopped, exchange, self._metrics)
                 await failure.response()(scope, arriving, leaving)
             raise
 

@@ -27,6 +27,8 @@ _MOST_THREADS = 8
 # Of threads that compute, beyond that of the process: a third of the weight of the thread that answers, which under
 # load would otherwise wait in turn with all of them, and with it whoever is refused.
 NICENESS = 5
+# Of those for whom nobody waits.
+BACKGROUND_NICENESS = 10
 
 
 class Parallelism(NamedTuple):
@@ -91,11 +93,11 @@ def choose(ways: Sequence[Parallelism], forward: Callable[[], object]) -> tuple[
     return chosen, rates
 
 
-def torch_threads(name: str, count: int, threads: int) -> ThreadPoolExecutor:
+def torch_threads(name: str, count: int, threads: int, niceness: int = NICENESS) -> ThreadPoolExecutor:
     """A pool of threads in each of which torch computes in so many threads; they yield to those that do not compute."""
 
     def initialise() -> None:
-        _be_nice()
+        _be_nice(niceness)
         # The first call makes torch set up this thread from a global, which would otherwise override the second later.
         torch.get_num_threads()
         torch.set_num_threads(threads)
@@ -103,9 +105,9 @@ def torch_threads(name: str, count: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initialise)
 
 
-def _be_nice() -> None:
+def _be_nice(niceness: int) -> None:
     """Lowers the priority of the calling thread, and so of those that it starts; only Linux has one for each thread."""
     if sys.platform == "linux":
         own = os.getpriority(os.PRIO_PROCESS, os.getpid())  # of the main thread: the caller may have inherited a lower
         with suppress(PermissionError):  # a sandbox may forbid it
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), own + NICENESS)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), own + niceness)

@@ -10,15 +10,14 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Literal, TypeVar
 
-from torch import Tensor
-
+from fpet.errors import TaskError
 from service.batcher import Batcher
 from service.calibration import batch_sizes
 from service.catalog import Catalog
-from service.deadline import Deadline
 from service.decode import Decoder
 from service.engine import Engine
 from service.errors import NotReadyError
+from service.explanations import Explanations
 from service.folded import own_bytes
 from service.folding import Folding
 from service.gauges import add_gauges
@@ -27,7 +26,7 @@ from service.inference import Inferences
 from service.inputs import BodyReader
 from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
-from service.parallelism import Parallelism, candidates, choose, torch_threads
+from service.parallelism import BACKGROUND_NICENESS, Parallelism, candidates, choose, torch_threads
 from service.sampler import Sampler
 from service.settings import ALL, Settings
 from service.statistics import Statistics
@@ -40,6 +39,9 @@ Result = TypeVar("Result")
 
 # Images in the forwards that are timed to choose how many run at once: a batch under some load, and quick to run.
 _TRIAL_BATCH = 4
+
+# Bytes of JSON that is parsed where all requests are answered: it takes no longer than they notice.
+_SMALL_BODY = 2**16
 
 Status = Literal["starting", "ready", "draining", "failed"]
 
@@ -59,14 +61,17 @@ class Runtime:
         self._forward_pool = torch_threads("forward", workers, threads)
         self._decode_pool = torch_threads("decode", settings.decode_threads or cores(), 1)
         self._large = torch_threads("large", 1, 1)
-        self._loader, self._calibrator, self._folder, self._explainer = (
-            torch_threads(name, 1, threads) for name in ("loader", "calibrator", "folder", "explainer")
+        self._loader, self._folder, self._explainer = (
+            torch_threads(name, 1, threads) for name in ("loader", "folder", "explainer")
         )
-        self.folding = Folding(settings, metrics, engine, self._folder, catalog.serving)
+        self._calibrator = torch_threads("calibrator", 1, threads, BACKGROUND_NICENESS)
+        self.folding = Folding(settings, metrics, engine, self._folder, catalog.serving, read=catalog.read)
         self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
+        self.small_reader = BodyReader(_SMALL_BODY, 1, self._decode_pool)
         self.task_reader = BodyReader(settings.max_task_bytes, 1, self._decode_pool)
-        self._decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool, self._large)
+        decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool, self._large)
+        self.explanations = Explanations(engine, decoder, self._explainer)
         self.batcher: Batcher[Group, Work, Output] = Batcher(
             self._run,
             self._forward_pool,
@@ -76,7 +81,7 @@ class Runtime:
             max_kinds=settings.max_batch_tasks,
             max_queue=settings.max_queue,
         )
-        self.inferences = Inferences(self.batcher, self._decoder, self.folding.group, metrics, self.statistics)
+        self.inferences = Inferences(self.batcher, decoder, self.folding.group, metrics, self.statistics)
         add_gauges(metrics.registry, settings, engine, catalog)
         metrics.queue_size.set_function(lambda: self.batcher.queued)
         metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
@@ -93,12 +98,25 @@ class Runtime:
         return chosen
 
     def _run(self, group: Group, works: Sequence[Work]) -> list[Output]:
-        outputs = self.engine.run(group, works)
+        try:
+            outputs = self.engine.run(group, works)
+        except Exception:
+            self._require_alive()
+            raise
         self.statistics.count_batch(work.task.header.name for work in works)
         self.folding.count(works)
-        if group.reduced and self._shadows.due():
+        if group.reduced and group.family.reduces and self._shadows.due():
             self._calibrator.submit(self._shadow, group, works)
         return outputs
+
+    def _require_alive(self) -> None:
+        """Ends the service if the backbone alone fails too, as after an error from which a GPU does not recover."""
+        try:
+            self.engine.run_bare(1)
+        except Exception:
+            logger.exception("the service cannot go on: the backbone fails")
+            if self.status != "draining":
+                self.status = "failed"
 
     def _shadow(self, group: Group, works: Sequence[Work]) -> None:
         try:
@@ -113,38 +131,29 @@ class Runtime:
         if not self.warm.is_set():
             raise NotReadyError(f"the service is {self.status}")
 
-    async def explain(
-        self, task: LoadedTask, image: bytes, show: Callable[[Tensor, Tensor], Result], *, deadline: Deadline
-    ) -> Result:
-        """What `show` makes of an encoded image's pixels, uint8 [3, H, W], and of which token holds each patch, int64
-        [rows, columns]. It is called off the path of requests, as the forward is.
-
-        Raises:
-            BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError
-            UnsupportedError: if the task's reduction forms no groups.
-        """
-        async with deadline.limit():
-            ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing])
-            return await asyncio.get_running_loop().run_in_executor(
-                self._explainer, lambda: show(pixels, self.engine.groups(Work(task, pixels)))
-            )
-
     async def warm_up(self) -> None:
         """Loads the tasks that are to be there from the start and times the forwards; then the service is ready."""
         loop = asyncio.get_running_loop()
         try:
-            for entry in self.catalog.entries():
-                if ALL in self.settings.preload or entry.name in self.settings.preload:
-                    await loop.run_in_executor(self._loader, self.catalog.load, entry.name)
+            await self._preload()
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             timed = [loop.run_in_executor(self._forward_pool, self._calibrate, task) for task in self._families()]
             await asyncio.gather(*timed)
-        except Exception:
-            logger.exception("the service cannot start")
+        except Exception as error:
+            foreseen = isinstance(error, TaskError)  # the log has said why
+            logger.error("the service cannot start: %s", error, exc_info=not foreseen)
             self._started("failed")
             return
         logger.info("ready: %d tasks on %s in %s", len(self.catalog.serving()), self.engine.device, self.engine.dtype)
         self._started("ready")
+
+    async def _preload(self) -> None:
+        """Raises TaskError if a task that is named cannot serve, or none of those that are to be there can."""
+        wanted, load = self.settings.preload, asyncio.get_running_loop().run_in_executor
+        names = [one.name for one in self.catalog.entries() if ALL in wanted or one.name in wanted]
+        failed = [name for name in names if (await load(self._loader, self.catalog.load, name)).state == "failed"]
+        if failed and (ALL not in wanted or failed == names):
+            raise TaskError(f"tasks that are to be there cannot serve: {', '.join(failed)}")
 
     def _started(self, status: Status) -> None:
         """Ends the start, unless the service was told to stop meanwhile."""

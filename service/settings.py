@@ -72,7 +72,7 @@ class Settings(BaseSettings):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="type of weights and activations; auto: bfloat16 where the processor computes in it, else float32",
+        description="type of weights and activations; auto: bfloat16 where the device computes in it, else float32",
     )
 
     workers: int = Field(
@@ -90,6 +90,11 @@ class Settings(BaseSettings):
     )
 
     max_body: int = Field(default=32 * 2**20, ge=1, description="bytes in a request's body")
+    max_received: int = Field(
+        default=256 * 2**20,
+        ge=1,
+        description="bytes in the bodies of all requests that wait for an answer; more are refused with 429",
+    )
     max_pixels: int = Field(default=50_000_000, ge=1, description="pixels in an image, before it is resized")
     max_images: int = Field(
         default=64, ge=1, description="images in a request, times its tasks; no more than the queue has places"
@@ -189,4 +194,6 @@ class Settings(BaseSettings):
     def _limits_agree(self) -> Self:
         if self.max_images > self.max_queue:
             raise ValueError(f"max_images ({self.max_images}) must not exceed max_queue ({self.max_queue})")
+        if self.max_body > self.max_received:
+            raise ValueError(f"max_body ({self.max_body}) must not exceed max_received ({self.max_received})")
         return self

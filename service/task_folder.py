@@ -82,5 +82,5 @@ def stamp_of(path: Path) -> Stamp | None:
 def _status(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
-    except OSError:
+    except (OSError, ValueError):  # the second for a name that no file can have
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from service.calibration import Calibration, Point
 
@@ -17,12 +19,19 @@ class Timings:
         self._calibrations = {False: Calibration(), True: Calibration()}
         self._waiting: defaultdict[tuple[bool, str, int], float] = defaultdict(float)
 
-    def start(self, folded: bool, batch_size: int) -> bool:
-        """Whether the caller is the first to time batches of that size."""
+    @contextmanager
+    def attempt(self, folded: bool, batch_size: int) -> Iterator[bool]:
+        """Whether the caller is the first to time batches of that size; if it raises, there will be another first."""
         with self._lock:
-            new = (folded, batch_size) not in self._started
+            first = (folded, batch_size) not in self._started
             self._started.add((folded, batch_size))
-            return new
+        try:
+            yield first
+        except BaseException:
+            if first:
+                with self._lock:
+                    self._started.discard((folded, batch_size))
+            raise
 
     def calibration(self, folded: bool) -> Calibration:
         """The timings that a baseline rests on; as long as there are none of folded tasks, those of others."""

@@ -37,3 +37,12 @@ class Output:
     logits: Tensor
     probabilities: Tensor
     embedding: Tensor
+
+    def is_finite(self) -> bool:
+        """Whether all of it are numbers."""
+        return bool(self.logits.isfinite().all() and self.embedding.isfinite().all())
+
+
+def blank(task: LoadedTask) -> Work:
+    """A black image for a task, to try it with."""
+    return Work(task, torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8))

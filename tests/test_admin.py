@@ -11,8 +11,6 @@ import pytest
 from changing import IMAGE, logits_of, put, task_file
 from serving import ADMIN, KEY, Files, Serving, serving, small_settings
 
-from fpet.preprocess import Preprocessing
-
 
 def test_a_task_is_put_into_service_replaced_and_deleted(changeable: Serving, files: Files, tmp_path: Path) -> None:
     first, second = task_file(tmp_path, "letters", 1), task_file(tmp_path, "letters", 2)
@@ -123,7 +121,7 @@ def test_what_cannot_serve_is_refused_and_the_old_one_goes_on(
     bad = {
         "not a complete safetensors file": good[: len(good) // 2],
         "the file holds the task 'letters', not 'digits'": task_file(tmp_path, "letters"),
-        "the model cannot run": task_file(tmp_path, preprocessing=Preprocessing((32, 32))),
+        "the model cannot run": good.replace(b"[16, 16]", b"[32, 32]"),
     }
     for message, data in bad.items():
         answer = put(changeable, "digits", data)
@@ -138,10 +136,11 @@ def test_what_cannot_serve_is_refused_and_the_old_one_goes_on(
     assert sorted(path.name for path in files.tasks.iterdir()) == ["digits.safetensors", "plain.safetensors"]
 
 
-@pytest.mark.parametrize("name", ["..%2Fdigits", "%2e%2e", "DIGITS", "chiffres-é", "x" * 300, "a%2Fb"])
+@pytest.mark.parametrize("name", ["..%2Fdigits", "%2e%2e", "DIGITS", "chiffres-é", "x" * 300, "a%2Fb", "a%00b"])
 def test_no_name_leads_out_of_the_folder(changeable: Serving, files: Files, tmp_path: Path, name: str) -> None:
     data = task_file(tmp_path)
-    assert put(changeable, name, data).status_code in (404, 405, 422)
+    for conditions in ({}, {"if-none-match": "*"}):
+        assert put(changeable, name, data, **conditions).status_code in (404, 405, 422)
     for method, path in (("DELETE", ""), ("POST", "/load"), ("POST", "/unload")):
         answer = changeable.client.request(method, f"/v1/tasks/{name}{path}", headers=ADMIN)
         assert answer.status_code in (404, 405)

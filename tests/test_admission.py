@@ -20,7 +20,7 @@ from service.logs import JsonFormatter
 from service.request_id import HEADER
 
 IMAGE = pictures.png()
-EXPLAIN, MANY = "/v1/tasks/digits/explain", "/v1/classify?tasks=digits,plain"
+MANY = "/v1/classify?tasks=digits,plain"
 KEY = "the key of a client"
 _FORM = form([IMAGE] * 2)
 _TWO = {"inputs": [{**ENCODED, "shape": [2], "data": [TEXT, TEXT]}]}
@@ -102,15 +102,7 @@ def test_it_looks_as_if_the_images_had_been_counted(
     assert late["logged"]["bytes_in"] > 0  # the one difference: its body was read
 
 
-def test_an_explanation_needs_a_place_too(service: Serving) -> None:
-    failed = service.runtime.statistics.read().requests("digits", "failure")
-    with full(service):
-        answer = service.client.post(EXPLAIN, content=IMAGE, headers={"content-type": "image/png"})
-    assert (answer.status_code, answer.json()["error_type"]) == (429, "overloaded")
-    assert service.runtime.statistics.read().requests("digits", "failure") == failed  # it infers nothing
-
-
-@pytest.mark.parametrize("path", [*TWO_IMAGES, EXPLAIN])
+@pytest.mark.parametrize("path", TWO_IMAGES)
 def test_a_request_is_refused_before_it_is_looked_at(service: Serving, path: str) -> None:
     headers = {"x-deadline-ms": "soon"}
     with full(service):
@@ -132,7 +124,7 @@ def test_the_rest_does_not_depend_on_the_queue(service: Serving, method: str, pa
         assert service.client.request(method, path).status_code == status
 
 
-@pytest.mark.parametrize("path", [*TWO_IMAGES, EXPLAIN])
+@pytest.mark.parametrize("path", TWO_IMAGES)
 def test_who_may_not_ask_does_not_learn_of_it(locked: Serving, path: str) -> None:
     statuses = []
     with full(locked):

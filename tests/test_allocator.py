@@ -88,7 +88,7 @@ def resident():
 metrics = Metrics([], [])
 engine = Engine.start(default_backbone(), torch.device("cpu"), torch.bfloat16, metrics)
 task = engine.load(Task.load(task_path("digits")), 1)
-folding = Folding(Settings(), metrics, engine, ThreadPoolExecutor(1), lambda: [task])
+folding = Folding(Settings(), metrics, engine, ThreadPoolExecutor(1), lambda: [task], read=Path.read_bytes)
 folding.close()  # so that no timings follow
 return_freed_memory()
 keep_freed_memory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -72,6 +73,40 @@ async def test_a_bad_task_file_is_reported_and_the_others_serve(small_files: Fil
         )
         assert (refused.status_code, refused.json()["error_type"]) == (503, "not_ready")
         assert "retry-after" not in refused.headers  # to ask again would help nobody
+
+
+@pytest.mark.parametrize("preload", ["broken", "broken,digits", "*"])
+async def test_it_is_not_ready_without_the_tasks_that_are_to_be_there(
+    small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture, preload: str
+) -> None:
+    if preload != "*":
+        (tmp_path / "digits.safetensors").write_bytes((small_files.tasks / "digits.safetensors").read_bytes())
+    (tmp_path / "broken.safetensors").write_bytes(b"no task")
+    app = create_app(small_settings(small_files, tasks=tmp_path, preload=preload))
+    transport = httpx.ASGITransport(app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        await until_failed(client)
+        assert (await classify(client)).status_code == 503
+    assert "the service cannot start: tasks that are to be there cannot serve: broken\n" in caplog.text
+
+
+async def test_it_ends_when_the_backbone_fails(small_files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    """As after an error of the GPU from which it does not recover."""
+    app = create_app(small_settings(small_files))
+    async with app.router.lifespan_context(app):
+        runtime, transport = app.state.runtime, httpx.ASGITransport(app)
+        await runtime.warm.wait()
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            runtime.engine.backbone.vit.norm.to_empty(device="meta")
+            assert (await classify(client)).status_code == 500
+            await until_failed(client)
+    assert "the service cannot go on: the backbone fails" in caplog.text
+
+
+async def until_failed(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(60):
+        while (await client.get("/readyz")).json() != {"status": "failed"}:
+            await asyncio.sleep(0)  # in the same process nothing else runs until somebody lets it
 
 
 async def test_it_does_not_start_without_its_files(small_files: Files, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pictures
 import pytest
@@ -15,9 +15,12 @@ from full_queue import full
 from inference_requests import ENCODED, INFER
 from serving import Files, Serving, serving, small_settings
 
+from service.explanations import MOST
+
 IMAGE = pictures.png()
 MANY = "/v1/classify?tasks=digits,plain"
-BODIES = {CLASSIFY: IMAGE, "/v1/tasks/digits/explain": IMAGE, INFER: json.dumps({"inputs": [ENCODED]}).encode()}
+BODIES = {CLASSIFY: IMAGE, INFER: json.dumps({"inputs": [ENCODED]}).encode()}
+EXPLAIN = "/v1/tasks/digits/explain"
 LONG = 24 * 2**20  # bytes, more than the buffers of two sockets hold
 SECONDS = 15  # in which all is answered, half of those that a service waits for the rest of a body by default
 
@@ -127,6 +130,42 @@ def test_a_body_on_its_way_has_a_place(narrow: Serving, path: str) -> None:
         assert answer_on(connection).status == 200
     assert narrow.metric("queue_size") == 0
     assert narrow.classify(IMAGE).status_code == 200
+
+
+def test_explanations_and_classifications_do_not_wait_for_one_another(service: Serving) -> None:
+    with full(service):
+        answer = service.client.post(EXPLAIN, content=IMAGE, headers={"content-type": "image/png"})
+        assert answer.status_code == 200
+    with ExitStack() as open_ones:
+        for _ in range(MOST):
+            connection = open_ones.enter_context(closing(begin(service, "expect: 100-continue", path=EXPLAIN)))
+            assert b" 100 " in connection.recv(100)  # the body is awaited
+        refused = service.client.post(EXPLAIN, content=IMAGE, headers={"content-type": "image/png"})
+        assert (refused.status_code, refused.json()["error_type"]) == (429, "overloaded")
+        assert service.classify(IMAGE).status_code == 200
+        connection.sendall(IMAGE)
+        connection.recv(1)
+        answer = service.client.post(EXPLAIN, content=IMAGE, headers={"content-type": "image/png"})
+        assert answer.status_code == 200
+
+
+def test_bodies_together_have_a_limit(small_files: Files) -> None:
+    body = IMAGE + bytes(1000 - len(IMAGE))  # what follows an image does not matter
+    with serving(small_settings(small_files, max_body=1000, max_received=1500)) as service:
+        with closing(begin(service, length=1000)) as first:
+            first.sendall(body[:999])
+            service.until(lambda: service.metric("received_bytes") == 999)
+            refused = service.classify(body)
+            assert (refused.status_code, refused.json()["error_type"]) == (429, "overloaded")
+            assert refused.json()["error"] == "the bodies of requests fill the limit of 1500 bytes"
+            first.sendall(body[999:])
+            assert answer_on(first).status == 200
+        assert service.metric("received_bytes") == 0
+        assert service.classify(body).status_code == 200
+        with closing(begin(service, length=1000)) as leaving:
+            leaving.sendall(body[:999])
+            service.until(lambda: service.metric("received_bytes") == 999)
+        service.until(lambda: service.metric("received_bytes") == 0)
 
 
 @pytest.mark.parametrize("path", [CLASSIFY, INFER])

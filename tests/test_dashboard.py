@@ -1,4 +1,4 @@
-"""What the dashboard asks for is exported, and what it makes of that is true."""
+"""What the dashboard and the alerts ask for is exported, and what they make of that is true."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-DASHBOARD = json.loads((Path(__file__).parent.parent / "docker/grafana/dashboards/fpet.json").read_text())
+ROOT = Path(__file__).parent.parent
+DASHBOARD = json.loads((ROOT / "docker/grafana/dashboards/fpet.json").read_text())
+ALERTS = yaml.safe_load((ROOT / "docker/prometheus/rules.yml").read_text())
 
 
 def expressions() -> Iterator[str]:
@@ -18,8 +21,12 @@ def expressions() -> Iterator[str]:
     yield from (variable["definition"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query")
 
 
-@pytest.mark.parametrize("expression", sorted(set(expressions())))
-def test_the_dashboard_asks_for_what_is_exported(expression: str, exported: dict[str, set[str]]) -> None:
+def alerts() -> Iterator[str]:
+    yield from (rule["expr"] for group in ALERTS["groups"] for rule in group["rules"])
+
+
+@pytest.mark.parametrize("expression", sorted({*expressions(), *alerts()}))
+def test_all_that_is_asked_for_is_exported(expression: str, exported: dict[str, set[str]]) -> None:
     names = re.findall(r"\b((?:fpet|process)_\w+|up\b)(?:\{(.*?)\})?", expression)
     assert names
     labels_of_all = set().union(*(exported[name] for name, _ in names))
@@ -55,3 +62,16 @@ def test_latency_is_that_of_requests_that_were_answered() -> None:
     """Refusals take no time: with them, the more were refused the better it would look."""
     selectors = re.findall(r"fpet_request_duration_seconds\w*(.*?)\[", " ".join(expressions()))
     assert set(selectors) == {'{code="200"}'}
+
+
+def test_alerts_are_the_same_in_a_cluster() -> None:
+    rules = yaml.safe_load((ROOT / "kubernetes/prometheus-operator/prometheus-rule.yaml").read_text())
+    assert rules["spec"] == ALERTS
+    names = [rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]]
+    assert len(set(names)) == len(names) > 0
+
+
+def test_prometheus_reads_the_alerts() -> None:
+    (file,) = yaml.safe_load((ROOT / "docker/prometheus/prometheus.yml").read_text())["rule_files"]
+    mounted = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["prometheus"]["volumes"]
+    assert f"./docker/prometheus/{file}:/etc/prometheus/{file}:ro" in mounted

@@ -84,7 +84,7 @@ def parts(files: Files, dtype: torch.dtype = torch.float32, gain: float = ALWAYS
     metrics, loaded = Metrics([], []), list[LoadedTask]()
     engine = Engine.start(files.backbone, torch.device("cpu"), dtype, metrics)
     with ThreadPoolExecutor(1) as pool:
-        folding = Folding(settings, metrics, engine, pool, lambda: loaded, gain=gain)
+        folding = Folding(settings, metrics, engine, pool, lambda: loaded, read=Path.read_bytes, gain=gain)
         yield Part(folding, engine, metrics, pool, loaded)
 
 
@@ -103,6 +103,8 @@ def test_a_task_that_becomes_hot_is_folded_and_says_so(part: Part, tmp_path: Pat
     assert instance is not None
     assert part.value("resident_bytes", kind="folded") == instance.bytes > 0
     assert not pinned
+    part.count(hot, 1200)  # told to be hot again
+    assert part.folding.state(hot)[0] is instance
 
 
 def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path: Path) -> None:
@@ -124,6 +126,17 @@ def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path
     part.ask(other, 15)
     assert part.folded(other)
     assert part.engine.calibration(other, folded=True) == own  # it takes as long
+
+
+def test_what_left_service_meanwhile_is_not_even_tried(
+    part: Part, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="service.folding")
+    gone = part.serve(write_foldable(tmp_path, "gone"))
+    part.serving.remove(gone)
+    part.ask(gone, 15)
+    assert not part.folded(gone)
+    assert not caplog.records
 
 
 def test_one_that_is_not_faster_is_dropped_and_not_tried_again(
@@ -149,11 +162,15 @@ def test_what_does_not_fold_is_left_alone(part: Part, tmp_path: Path, caplog: py
         part.folding.pin(task)
 
 
-def test_without_a_budget_nothing_is_folded(small_files: Files, tmp_path: Path) -> None:
+def test_without_a_budget_nothing_is_folded(
+    small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="service.folding")
     with parts(small_files, folded_bytes=0) as part:
         task = part.serve(write_foldable(tmp_path, "hot"))
         part.ask(task, 15)
         assert not part.folded(task)
+        assert not caplog.records  # nor tried
         with pytest.raises(ConflictError, match="of the 0 of folded_bytes"):
             part.folding.pin(task)
 
@@ -194,6 +211,8 @@ def test_what_was_pinned_stays_if_it_is_faster(small_files: Files, tmp_path: Pat
         part.folding.pin(task)
         part.folding.pin(task)
         assert part.folding.state(task)[1]
+        part.wait()
+        assert [point.batch_size for point in part.engine.calibration(task, folded=True).points] == [1, 2, 4]
         part.folding.unpin(task)
         assert (part.folded(task), part.folding.state(task)[1]) == (stays, False)
         part.folding.unpin(task)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pictures
@@ -79,6 +82,28 @@ def test_what_cannot_be_pinned_is_refused(
         assert pin(service, "one", method, authorization="Bearer wrong").status_code == 403
 
 
+def test_what_took_the_place_of_a_file_is_not_waited_for(service: Serving, files: Files) -> None:
+    path = files.tasks / "one.safetensors"
+    path.unlink()
+    os.mkfifo(path)
+    answer = pin(service, "one")
+    assert (answer.status_code, answer.json()["error_type"]) == (409, "conflict")
+    assert service.classify(IMAGES[0], "one").status_code == 200
+
+
+def test_savings_tell_the_timings_of_the_path_that_serves(files: Files) -> None:
+    def points(service: Serving) -> list[Any]:
+        (found,) = [one for one in service.client.get("/v1/savings").json()["calibration"] if one["task"] == "one"]
+        return found["points"]
+
+    with serving(small_settings(files, admin_key=KEY, watch=False, folded_share=1)) as service:
+        unfolded = points(service)
+        pin(service, "one")
+        service.until(lambda: points(service) != unfolded)
+        service.client.post("/v1/tasks/one/load", headers=ADMIN)  # which unfolds it
+        assert points(service) == unfolded
+
+
 def test_the_running_service_takes_the_path_that_it_measured_to_be_faster(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,27 +126,31 @@ def test_nobody_gets_old_weights_under_a_new_digest(service: Serving, tmp_path: 
     for data in versions:
         answer = service.client.put("/v1/tasks/one", content=data, headers=ADMIN)
         expected[answer.json()["digest"]] = logits(service, "one")
-    stop = threading.Event()
+    changed = threading.Event()
 
-    def change() -> int:
-        changes = 0
-        while not stop.is_set():
+    def change() -> None:
+        for data in versions * 4:
             assert pin(service, "one").status_code == 200
-            replaced = service.client.put("/v1/tasks/one", content=versions[changes % 3], headers=ADMIN)
+            replaced = service.client.put("/v1/tasks/one", content=data, headers=ADMIN)
             assert (replaced.json()["path"], replaced.json()["pinned"]) == ("mixed", False)
-            changes += 1
-        return changes
 
-    with ThreadPoolExecutor(7) as pool:
-        changing = pool.submit(change)
-        answers = list(
-            pool.map(lambda i: service.classify(IMAGES[i % len(IMAGES)], "one", outputs="logits"), range(160))
-        )
-        stop.set()
-    assert changing.result() > 3
-    for i, answer in enumerate(answers):
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["logits"][0] == pytest.approx(expected[answer.json()["digest"]][i % len(IMAGES)], abs=1e-4)
+    def ask() -> int:
+        for number in itertools.count():
+            if changed.is_set():
+                return number
+            i = number % len(IMAGES)
+            answer = service.classify(IMAGES[i], "one", outputs="logits")
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["logits"][0] == pytest.approx(expected[answer.json()["digest"]][i], abs=1e-4)
+        raise AssertionError("counting ends nowhere")
+
+    with ThreadPoolExecutor(6) as pool:
+        asking = [pool.submit(ask) for _ in range(6)]
+        try:
+            change()
+        finally:
+            changed.set()
+    assert min(one.result() for one in asking) > 0
     assert service.metric("batches_total", path="folded") > 0
     assert service.metric("resident_bytes", kind="folded") == 0
     service.client.post("/v1/tasks/one/load", headers=ADMIN)

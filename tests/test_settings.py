@@ -66,5 +66,10 @@ def test_a_request_must_fit_into_the_queue() -> None:
         Settings(max_queue=8)
 
 
+def test_a_body_must_fit_into_what_bodies_may_take() -> None:
+    with pytest.raises(ValidationError, match=r"max_body \(33554432\) must not exceed max_received \(1000\)"):
+        Settings(max_received=1000)
+
+
 def test_every_option_has_help() -> None:
     assert all(field.description for field in Settings.model_fields.values())

@@ -71,6 +71,14 @@ def test_it_also_measures_a_reduction_whose_tokens_depend_on_the_image(small_fil
         service.until(lambda: bool(savings_of(service, "learned")["shadow"]))
 
 
+def test_what_has_no_reduction_does_not_run_again(small_files: Files) -> None:
+    with serving(small_settings(small_files, shadow_share=1.0)) as service:
+        for task in ("plain", "digits"):
+            assert service.classify(IMAGES[0], task).status_code == 200
+        service.until(lambda: bool(savings_of(service)["shadow"]))  # they run in turn
+        assert savings_of(service, "plain")["shadow"] is None
+
+
 def test_nothing_runs_again_unless_asked(small_files: Files) -> None:
     with serving(small_settings(small_files)) as service:
         assert service.classify(IMAGES[0]).status_code == 200

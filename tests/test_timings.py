@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from service.calibration import Point
@@ -34,7 +36,30 @@ def test_folded_forwards_rest_on_those_of_others_until_they_are_timed() -> None:
     assert timings.baseline(False, "digits", 1, 1.0) == pytest.approx(3.0)
 
 
+def attempt(timings: Timings, folded: bool, batch_size: int) -> bool:
+    with timings.attempt(folded, batch_size) as first:
+        return first
+
+
 def test_the_first_to_time_a_size_is_told_so() -> None:
     timings = Timings()
     asked = [(False, 1), (False, 1), (False, 2), (True, 1), (True, 1)]
-    assert [timings.start(*one) for one in asked] == [True, False, True, True, False]
+    assert [attempt(timings, *one) for one in asked] == [True, False, True, True, False]
+
+
+def test_a_timing_that_failed_is_tried_again() -> None:
+    timings = Timings()
+
+    def fail(then: Callable[[], object]) -> None:
+        with timings.attempt(False, 1):
+            then()
+            raise MemoryError
+
+    def fail_as_another() -> None:
+        with pytest.raises(MemoryError):
+            fail(lambda: None)
+        assert not attempt(timings, False, 1)  # the first goes on
+
+    with pytest.raises(MemoryError):
+        fail(fail_as_another)
+    assert attempt(timings, False, 1)

@@ -21,7 +21,7 @@ from inference_requests import (
     TEXT,
     infer,
 )
-from serving import Files, Serving, serving, small_settings
+from serving import ADMIN, Files, Serving, serving, small_settings
 
 
 def probabilities(answer: httpx.Response) -> list[float]:
@@ -117,6 +117,14 @@ def test_the_index_takes_a_body_or_none(service: Serving, body: bytes) -> None:
     assert [one["name"] for one in answer.json()] == ["digits", "plain"]
     refused = service.client.post("/v2/repository/index", content=b'{"ready": 1}')
     assert (refused.status_code, refused.json()["error_type"]) == (422, "invalid_request")
+
+
+@pytest.mark.parametrize("path", ["index", "models/digits/load", "models/digits/unload"])
+def test_what_needs_few_words_may_have_few(changeable: Serving, path: str) -> None:
+    """They are parsed where all requests are answered."""
+    body = b'{"x": [' + b"[]," * 30_000 + b"[]]}"
+    answer = changeable.client.post(f"/v2/repository/{path}", content=body, headers=ADMIN)
+    assert (answer.status_code, answer.json()["error_type"]) == (413, "too_large")
 
 
 def test_tensors_wait_in_the_same_queue(service: Serving) -> None:

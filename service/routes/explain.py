@@ -60,12 +60,13 @@ async def explain(
     loaded = runtime.catalog.loaded(task)
     picture, numbers = partial(_picture, runtime.engine.backbone), partial(_numbers, loaded)
     media_type, show = (_PNG, picture) if options.format == "png" else (JSON, numbers)
-    with runtime.batcher.admit(1):
+    with runtime.explanations.admitted():
         images = await runtime.reader.read(request, deadline)
         if len(images) > 1:
             raise InvalidRequestError(f"{len(images)} images; one is explained at a time")
         try:
-            content = await unless_gone(request, runtime.explain(loaded, images[0], show, deadline=deadline))
+            explained = runtime.explanations.explain(loaded, images[0], show, deadline=deadline)
+            content = await unless_gone(request, explained)
         except UnsupportedError as error:
             raise InvalidRequestError(f"the task {task}: {error}") from error
     return Response(content, media_type=media_type, headers={DIGEST: loaded.digest})

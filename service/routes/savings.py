@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from service.calibration import Calibration, Point
+from service.loaded import LoadedTask
 from service.routes.common import RuntimeDep
 from service.routes.described import Described
+from service.runtime import Runtime
 from service.savings import Saving, Shadow, savings
 from service.schemas import CalibrationPoint, Savings, ShadowSavings, TaskCalibration, TaskSavings
 
@@ -19,10 +21,16 @@ def get_savings(runtime: RuntimeDep) -> Savings:
     return Savings(
         tasks=[_task(saving) for saving in savings(runtime.metrics)],
         calibration=[
-            TaskCalibration(task=task.header.name, points=_points(runtime.engine.calibration(task)))
+            TaskCalibration(task=task.header.name, points=_points(_calibration(runtime, task)))
             for task in runtime.catalog.serving()
         ],
     )
+
+
+def _calibration(runtime: Runtime, task: LoadedTask) -> Calibration:
+    """What the task's baseline rests on as it is served now."""
+    instance, _ = runtime.folding.state(task)
+    return runtime.engine.calibration(task, folded=instance is not None)
 
 
 def _task(saving: Saving) -> TaskSavings:

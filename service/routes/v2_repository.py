@@ -71,5 +71,5 @@ def _refusal(runtime: Runtime) -> str | None:
 async def _read(request: Request, runtime: Runtime, schema: type[Model]) -> Model:
     """The body, which may be missing."""
     deadline = Deadline.after(runtime.settings.deadline)
-    body = await runtime.reader.read_whole(request, deadline, may_be_empty=True)
+    body = await runtime.small_reader.read_whole(request, deadline, may_be_empty=True)
     return parse(schema, body or b"{}")
