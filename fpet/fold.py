@@ -17,8 +17,12 @@ from torch import Tensor, nn
 from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks
 from fpet.backbone import fingerprint
 from fpet.errors import UnsupportedError
+from fpet.linear import LowBitLinear
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
+
+# What rounding explains of an embedding, as a multiple of the root of the precision: 0.3 % of it in float32.
+_TOLERANCE = 10
 
 Site = Callable[[nn.Module, Tensor], Tensor]
 
@@ -27,7 +31,8 @@ def fold(model: AdaptedViT) -> AdaptedViT:
     """The same function of images, with no adapter: its weights are in a copy of the backbone.
 
     Tensors that the adapter leaves alone are shared with the original, which is not changed. The copy has a
-    fingerprint of its own, so no task is taken for its own by mistake.
+    fingerprint of its own, so no task is taken for its own by mistake. It is in evaluation mode, whatever the original
+    is in.
 
     Raises:
         UnsupportedError: if the adapter is not affine at its sites or adds tokens, or the backbone has no position
@@ -35,9 +40,10 @@ def fold(model: AdaptedViT) -> AdaptedViT:
     """
     if not model.adapter.foldable:
         raise UnsupportedError(f"{type(model.adapter).__name__} does not fold: it is not affine in its input")
+    model = model.in_evaluation()
     backbone = model.backbone
     vit: Any = copy.deepcopy(backbone.vit, {id(tensor): tensor for tensor in backbone.vit.parameters()})
-    adapter = copy.deepcopy(model.adapter).double().eval()
+    adapter = copy.deepcopy(model.adapter).double()
     with torch.no_grad():
         for block, site in zip(vit.blocks, adapter.blocks, strict=True):
             layers = {"qkv": block.attn.qkv, "proj": block.attn.proj, "fc1": block.mlp.fc1, "fc2": block.mlp.fc2}
@@ -51,7 +57,9 @@ def fold(model: AdaptedViT) -> AdaptedViT:
         if type(adapter).norm is not Adapter.norm:
             _fold_norm(vit.norm, adapter.norm)
     folded = dataclasses.replace(backbone, vit=vit, fingerprint=fingerprint(vit))
-    return AdaptedViT(folded, Adapter(identity_blocks(backbone.geometry)), model.reducer, model.head).eval()
+    same = AdaptedViT(folded, Adapter(identity_blocks(backbone.geometry)), model.reducer, model.head).eval()
+    _compare(same.unreduced(), model.unreduced())
+    return same
 
 
 def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
@@ -59,12 +67,30 @@ def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
     state = dict(model.vit.state_dict())
     distilled = "head_dist" in dict(model.vit.named_children())
     head: dict[str, Tensor] = dict(model.head.named_parameters())
+    if isinstance(model.head, LowBitLinear):
+        head["weight"] = model.head.effective_weight()
     head.setdefault("bias", head["weight"].new_zeros(len(head["weight"])))  # timm's classifier has one
     for name, value in head.items():
         state[f"head.{name}"] = value
         if distilled:
             state[f"head_dist.{name}"] = value  # timm averages the logits of both tokens, we the tokens
     return {name: value.detach().float().cpu().contiguous() for name, value in state.items()}
+
+
+def _compare(folded: AdaptedViT, model: AdaptedViT) -> None:
+    """Raises UnsupportedError if they differ on an image, as when an adapter says that it folds and does not."""
+    vit: Any = model.vit
+    weight = vit.patch_embed.proj.weight
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn((1, 3, *vit.patch_embed.img_size), generator=generator).to(weight)
+    with torch.inference_mode():
+        expected = model.features(image).float()
+        difference = (folded.features(image).float() - expected).norm().item()
+    if difference > _TOLERANCE * torch.finfo(weight.dtype).eps ** 0.5 * expected.norm().item():
+        raise UnsupportedError(
+            f"{type(model.adapter).__name__} does not fold, though it says so: the folded model's answer differs by "
+            f"{difference:.2g} from one of {expected.norm().item():.2g}"
+        )
 
 
 def _affine(site: Callable[[Tensor], Tensor], channels: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -22,8 +22,8 @@ Given = tuple[Tokens, Tensor, Tensor]
 def groups(model: AdaptedViT, images: Tensor) -> Tensor:
     """Normalised images [B, 3, H, W] -> for each patch the token that holds it, int64 [B, rows, columns].
 
-    Tokens are numbered by their places in the sequence after the last block; -1 is a patch that none holds. The model
-    is put in evaluation mode.
+    Tokens are numbered by their places in the sequence after the last block; -1 is a patch that none holds. It is a
+    matter of evaluation mode, whatever mode the model is in.
 
     A reduction chooses by queries and keys and treats all channels alike. So each block's reducer runs a second time
     on the same choice, on channels that say which patches a token holds instead of what they show.
@@ -31,7 +31,7 @@ def groups(model: AdaptedViT, images: Tensor) -> Tensor:
     Raises:
         UnsupportedError: if the reduction shares out a patch among several tokens.
     """
-    model.eval()
+    model = model.in_evaluation()
     given = _given(model, images)
     tokens = given[0][0]
     held = torch.eye(tokens.x.shape[1], device=tokens.x.device).expand(tokens.x.shape[0], -1, -1)

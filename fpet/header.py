@@ -50,7 +50,7 @@ class TaskHeader:
     order of the logits; provenance: free (data, recipe, seed, accuracies).
 
     Raises:
-        ValueError: for a name or label list that breaks these rules, or a mean or std beyond float32.
+        ValueError: for a name, method or label list that breaks these rules, or a mean or std beyond float32.
     """
 
     name: str
@@ -68,6 +68,11 @@ class TaskHeader:
             raise ValueError(f"format {self.format} is not the known format {FORMAT}")
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r} is not 1 to 64 of a-z, 0-9, '.', '_', '-'")
+        for role, method in (("adapter", self.adapter), ("reducer", self.reducer)):
+            if not isinstance(method, Method):
+                raise ValueError(f"{role} {method!r} is not a Method, such as Method('none')")
+        if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels):
+            raise ValueError(f"labels {self.labels!r} is not a tuple of texts")
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels holds a label twice")
         if not self.labels:

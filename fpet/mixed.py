@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
+from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
 from fpet.reducers import REDUCERS
 from fpet.registry import keyword_parameters
@@ -25,6 +26,8 @@ from fpet.vit import AdaptedViT
 
 # Without meaning at inference: weights are dequantised when they are loaded, and nothing is dropped.
 _TRAINING_ONLY = frozenset({"bits", "dropout"})
+# What rounding explains of an embedding, as a multiple of the root of the precision.
+_TOLERANCE = 10
 
 
 def family(header: TaskHeader) -> str:
@@ -44,13 +47,16 @@ class Template:
     model: of any of these tasks, loaded from its file; it is left alone.
 
     Raises:
-        UnsupportedError: if its weights are yet to be rounded.
+        UnsupportedError: if its weights are yet to be rounded, or do not take a batch axis though its adapter mixes.
     """
 
     def __init__(self, model: AdaptedViT) -> None:
         refuse_latent(model)
+        model = model.in_evaluation()
         parameters = site_parameters(model)
-        starts = accumulate(aligned_lengths([parameter.shape for parameter in parameters]), initial=0)
+        lengths = aligned_lengths([parameter.shape for parameter in parameters])
+        starts = accumulate(lengths, initial=0)
+        self._numbers = sum(lengths)
         empty = [parameter.detach().to("meta").contiguous() for parameter in parameters]
         self._places = [(one.shape, one.stride(), start) for one, start in zip(empty, starts, strict=False)]
         bare = AdaptedViT(model.backbone, model.adapter, model.reducer, nn.Identity()).eval()
@@ -59,6 +65,9 @@ class Template:
             True: Skeleton(Skeleton(bare, parameters).filled(empty), empty),
             False: Skeleton(Skeleton(bare.unreduced(), parameters).filled(empty), empty),
         }
+        # Of our own methods the tests have tried all pairs.
+        if model.adapter.mixes and not type(model.adapter).__module__.startswith("fpet."):
+            _refuse_unmixable(self, model)
 
     @property
     def foldable(self) -> bool:
@@ -76,7 +85,11 @@ class Template:
         """A task's model without its head, or that of a batch with a set of weights an image.
 
         sites: [P] or [B, P], which are not copied. Where not `reduced`, the model keeps all tokens.
+
+        Raises:
+            UnsupportedError: for weights of another length, which are those of another family.
         """
+        self._check_length(sites)
         batch, strides, first = sites.shape[:-1], sites.stride()[:-1], sites.storage_offset()
         tensors = [
             sites.as_strided((*batch, *shape), (*strides, *stride), first + start)
@@ -88,11 +101,49 @@ class Template:
         """Pooled embeddings [B, C] of normalised images [B, 3, H, W], the i-th image by the i-th task's weights.
 
         Where all are the same, nothing is stacked.
+
+        Raises:
+            ValueError: if there are not as many weights as images, or none.
+            UnsupportedError: as `model`.
         """
+        if not each or len(each) != len(images):
+            raise ValueError(f"each image has its weights: there are {len(each)} for {len(images)} images")
         first = each[0]
-        alone = all(weights is first for weights in each)
-        sites = first.sites if alone else torch.stack([weights.sites for weights in each])
-        return self.model(sites, reduced=reduced).features(images)
+        if all(weights is first for weights in each):
+            return self.model(first.sites, reduced=reduced).features(images)
+        for weights in each:
+            self._check_length(weights.sites)
+        return self.model(torch.stack([weights.sites for weights in each]), reduced=reduced).features(images)
+
+    def _check_length(self, sites: Tensor) -> None:
+        if sites.shape[-1] != self._numbers:
+            raise UnsupportedError(
+                f"the weights are of another family: they have {sites.shape[-1]} numbers, not {self._numbers}"
+            )
+
+
+def _refuse_unmixable(template: Template, model: AdaptedViT) -> None:
+    """Raises UnsupportedError if weights in a set an image are not the function that they are alone."""
+    vit: Any = model.vit
+    own, generator = Weights.of(model).sites, torch.Generator().manual_seed(0)
+    images = torch.randn((2, 3, *vit.patch_embed.img_size), generator=generator).to(vit.patch_embed.proj.weight)
+    with torch.inference_mode():
+        # With all tokens: which of them merge may depend on how a number is rounded.
+        alone = template.model(own, reduced=False).features(images).float()
+        try:
+            mixed = template.model(torch.stack([own, own]), reduced=False).features(images).float()
+        except Exception as error:  # whatever a foreign method raises
+            raise _unmixable(model, str(error).partition("\n")[0]) from error
+    wrong, rounding = (mixed - alone).norm().item(), torch.finfo(own.dtype).eps ** 0.5 * alone.norm().item()
+    if wrong > _TOLERANCE * rounding:
+        raise _unmixable(model, f"answers differ by {wrong:.2g}")
+
+
+def _unmixable(model: AdaptedViT, reason: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the weights of {type(model.adapter).__name__} do not take a batch axis, a set an image, as those of "
+        f"`fpet.linear` do ({reason}); `mixes = False` on the adapter serves it unmixed"
+    )
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fpet.adapters import build_adapter
+from fpet.adapters import ADAPTERS, build_adapter
 from fpet.adapters.base import Adapter
 from fpet.backbone import Backbone
 from fpet.errors import TaskError, UnsupportedError
@@ -22,8 +22,9 @@ from fpet.files import parse_safetensors, read_bytes, write_safetensors
 from fpet.header import HeadSpec, Method, TaskHeader
 from fpet.linear import LowBitLinear
 from fpet.packing import check_tensors, pack_module, unpack_module
-from fpet.reducers import build_reducer
+from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
+from fpet.registry import keyword_parameters
 from fpet.tokens import Geometry, Layout
 from fpet.vit import AdaptedViT, refuse_misfit
 
@@ -72,29 +73,19 @@ class Task:
         return cls(path, header, tensors, hashlib.sha256(data).hexdigest(), len(data))
 
     def build(
-        self, backbone: Backbone, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+        self, backbone: Backbone, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> AdaptedViT:
         """The adapted model in evaluation mode, with quantised weights dequantised once.
 
-        The backbone is used as it is: it must already be of this dtype and on this device.
+        The backbone is used as it is: it must already be of this dtype and on this device, if they are given.
 
         Raises:
             TaskError: if the task belongs to another backbone, its methods are unknown or do not fit, or a tensor is
-                missing, extra or misshapen.
+                missing, extra or misshapen; if the backbone is of another dtype or on another device.
         """
-        if self.header.backbone.fingerprint != backbone.fingerprint:
-            raise TaskError(
-                f"{self.path}: the task belongs to the backbone {self.header.backbone.architecture} "
-                f"{self.header.backbone.fingerprint[:12]}, not to {backbone.architecture} "
-                f"{backbone.fingerprint[:12]}"
-            )
-        # The same weights make another function with another pooling or number of heads.
-        given = json.loads(json.dumps(backbone.arguments))
-        if self.header.backbone.arguments != given:
-            raise TaskError(
-                f"{self.path}: the task belongs to a backbone made with {self.header.backbone.arguments}, not {given}"
-            )
-        self._check_size(backbone)
+        _check_backbone(self.path, self.header, backbone)
+        weight = next(backbone.vit.parameters())
+        self._check_place(weight, dtype, device)
         try:
             # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
             check_tensors(blueprint(self.header, backbone.geometry), self.tensors)
@@ -102,15 +93,15 @@ class Task:
             unpack_module(model.trainable(), self.tensors)
         except (ValueError, UnsupportedError) as error:
             raise TaskError(f"{self.path}: {error}") from error
-        model.trainable().requires_grad_(False).to(device=device, dtype=dtype)
+        model.trainable().requires_grad_(False).to(device=weight.device, dtype=weight.dtype)
         return model.eval()
 
-    def _check_size(self, backbone: Backbone) -> None:
-        vit: Any = backbone.vit
-        size = tuple(vit.patch_embed.img_size)
-        if self.header.preprocessing.size != size:
+    def _check_place(self, weight: Tensor, dtype: torch.dtype | None, device: torch.device | str | None) -> None:
+        own, wanted = weight.device, torch.device(device or weight.device)
+        if wanted.type != own.type or wanted.index not in (None, own.index) or dtype not in (None, weight.dtype):
             raise TaskError(
-                f"{self.path}: the model cannot run on images of {self.header.preprocessing.size}, only of {size}"
+                f"{self.path}: the model cannot be {dtype or weight.dtype} on {wanted}: the backbone is {weight.dtype} "
+                f"on {own}, until `Backbone.move`"
             )
 
 
@@ -121,7 +112,7 @@ def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0)
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
     modules = _new_modules(header.adapter, header.reducer, header.head, len(header.labels), backbone.geometry)
-    return AdaptedViT(backbone, modules.adapter, modules.reducer, modules.head, drop_path=drop_path)
+    return AdaptedViT(backbone, *modules, drop_path=drop_path, methods=(header.adapter, header.reducer))
 
 
 class _Modules(NamedTuple):
@@ -163,9 +154,13 @@ def save_task(path: str | os.PathLike[str], header: TaskHeader, model: AdaptedVi
     """Writes a trained model as a task file, atomically.
 
     Raises:
-        TaskError: if a value or a number of the header is not finite, or the file cannot be written.
+        TaskError: if the header describes another model, naming what differs; if a value or a number of the header is
+            not finite, or the file cannot be written.
+        UnsupportedError: for a model with low-bit weights that was itself built from a file.
     """
-    _write(Path(path), header, pack_module(model.trainable()))
+    path, tensors = Path(path), pack_module(model.trainable())
+    _check_model(path, header, model, tensors)
+    _write(path, header, tensors)
 
 
 def save_tensors(
@@ -180,6 +175,50 @@ def save_tensors(
     """
     check_tensors(blueprint(header, backbone.geometry), tensors)
     _write(Path(path), header, tensors)
+
+
+def _check_backbone(path: Path, header: TaskHeader, backbone: Backbone) -> None:
+    said = header.backbone
+    if said.fingerprint != backbone.fingerprint:
+        raise TaskError(
+            f"{path}: the task belongs to the backbone {said.architecture} {said.fingerprint[:12]}, not to "
+            f"{backbone.architecture} {backbone.fingerprint[:12]}"
+        )
+    # The same weights make another function with another pooling or number of heads.
+    given = json.loads(json.dumps(backbone.arguments))
+    if said.arguments != given:
+        raise TaskError(f"{path}: the task belongs to a backbone made with {said.arguments}, not {given}")
+    vit: Any = backbone.vit
+    size = tuple(vit.patch_embed.img_size)
+    if header.preprocessing.size != size:
+        raise TaskError(f"{path}: the model cannot run on images of {header.preprocessing.size}, only of {size}")
+
+
+def _check_model(path: Path, header: TaskHeader, model: AdaptedViT, tensors: Mapping[str, Tensor]) -> None:
+    """Whether the header describes the model, which has these tensors."""
+    _check_backbone(path, header, model.backbone)
+    if model.methods is None:
+        raise TaskError(f"{path}: the model does not say its methods, as one from `new_model` does")
+    _check_method(f"{path}: the adapter", header.adapter, model.methods[0], ADAPTERS)
+    _check_method(f"{path}: the reducer", header.reducer, model.methods[1], REDUCERS)
+    _check_labels(path, header, tensors)
+    try:
+        check_tensors(blueprint(header, model.backbone.geometry), tensors)
+    except (ValueError, UnsupportedError) as error:
+        raise TaskError(f"{path}: {error}") from error
+
+
+def _check_method(what: str, said: Method, own: Method, registry: Mapping[str, type[Any]]) -> None:
+    if said.kind != own.kind:
+        raise TaskError(f"{what} is {said.kind!r} in the header, but {own.kind!r} in the model")
+    known = keyword_parameters(registry[own.kind]) if own.kind in registry else {}
+    defaults = {name: each.default for name, each in known.items() if each.default is not each.empty}
+    in_header, in_model = {**defaults, **said.arguments}, {**defaults, **own.arguments}
+    for name in sorted(in_header.keys() | in_model.keys()):
+        if in_header.get(name) != in_model.get(name):
+            raise TaskError(
+                f"{what} has {name} = {in_header.get(name)!r} in the header, but {in_model.get(name)!r} in the model"
+            )
 
 
 def _write(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:

@@ -10,6 +10,7 @@ from fpet.errors import TaskError
 from fpet.header import BackboneRef, HeadSpec, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
+from fpet.registry import refuse_untrainable
 
 
 def new_header(
@@ -18,15 +19,20 @@ def new_header(
     """The header of a task with this adapter and reducer, whose images are prepared as the backbone's were.
 
     Raises:
-        TaskError: if the name or the labels cannot be a task's.
+        TaskError: if the name, the labels or the methods cannot be a task's.
+        UnsupportedError: as `refuse_untrainable`.
     """
     adapter, reducer = methods
     preprocessing, head = preprocessing_of(backbone), HeadSpec(bits=head_bits)
     reference = BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint)
     try:
-        return TaskHeader(name, reference, adapter, reducer, labels, preprocessing, head)
+        header = TaskHeader(name, reference, adapter, reducer, labels, preprocessing, head)
+        for method in methods:
+            refuse_untrainable(method.kind, method.arguments)
+        header.to_json()  # what has no place in a file would be found only after the training
     except ValueError as error:
         raise TaskError(str(error)) from error
+    return header
 
 
 def preprocessing_of(backbone: Backbone) -> Preprocessing:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import copy
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +12,14 @@ from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks
 from fpet.attention import attend
 from fpet.backbone import Backbone
 from fpet.errors import BackboneError, UnsupportedError
+from fpet.header import Method
 from fpet.reducers.base import Reducer
 from fpet.reducers.none import NoReduction
 from fpet.tokens import Geometry, Layout, Tokens
 
 _PARITY_TOLERANCE = 1e-4
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def attention(attn: Any, adapter: BlockAdapter, h: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -60,18 +64,26 @@ class AdaptedViT(nn.Module):
 
     The backbone is shared, stays in evaluation mode and never receives a gradient; what trains is the adapter, the
     reducer and the head. `drop_path` is the stochastic depth rate of the last block in training, rising linearly from
-    zero at the first.
+    zero at the first. methods: what adapter and reducer were made from, without which no task can be saved.
 
     Raises:
         UnsupportedError: if adapter and reducer cannot go together.
     """
 
     def __init__(
-        self, backbone: Backbone, adapter: Adapter, reducer: Reducer, head: nn.Module, *, drop_path: float = 0.0
+        self,
+        backbone: Backbone,
+        adapter: Adapter,
+        reducer: Reducer,
+        head: nn.Module,
+        *,
+        drop_path: float = 0.0,
+        methods: tuple[Method, Method] | None = None,
     ) -> None:
         super().__init__()
         refuse_misfit(adapter, reducer, backbone.geometry)
         self.backbone = backbone
+        self.methods = methods
         self.vit = backbone.vit
         self.adapter = adapter
         self.reducer = reducer
@@ -97,8 +109,14 @@ class AdaptedViT(nn.Module):
         """The same task without token reduction, nor stochastic depth; adapter and head are shared."""
         geometry = self.backbone.geometry
         reducer = NoReduction(geometry, Layout.of(geometry, self.adapter.num_prompts))
-        model = AdaptedViT(self.backbone, self.adapter, reducer, self.head)
+        methods = self.methods and (self.methods[0], Method("none"))
+        model = AdaptedViT(self.backbone, self.adapter, reducer, self.head, methods=methods)
         return model.train(self.training)
+
+    def in_evaluation(self) -> AdaptedViT:
+        """The same task in evaluation mode, while this model keeps its mode; tensors are shared."""
+        parts = _sharing_tensors(self.adapter), _sharing_tensors(self.reducer), _sharing_tensors(self.head)
+        return AdaptedViT(self.backbone, *parts, methods=self.methods).eval()
 
     def train(self, mode: bool = True) -> AdaptedViT:
         """Sets training mode on all but the backbone, which keeps no dropout and no stochastic depth of its own."""
@@ -111,8 +129,14 @@ class AdaptedViT(nn.Module):
         return self.encode(images)[0]
 
     def encode(self, images: Tensor) -> tuple[Tokens, list[Tensor | None]]:
-        """As `tokens`, and also the sizes [B, N', 1] after each block's reduction."""
+        """As `tokens`, and also the sizes [B, N', 1] after each block's reduction.
+
+        Raises:
+            TypeError: for what is no tensor of the backbone's dtype.
+            ValueError: for images of another shape.
+        """
         vit: Any = self.vit
+        _check_images(images, vit.patch_embed)
         x = self.adapter.patch_embed(vit.patch_embed, images)
         x, size = vit.norm_pre(self.adapter.pos_embed(vit._pos_embed, x)), None
         sizes: list[Tensor | None] = []
@@ -156,6 +180,24 @@ class AdaptedViT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> logits [B, K]."""
         return cast(Tensor, self.head(self.features(images)))
+
+
+def _check_images(images: Tensor, patch_embed: Any) -> None:
+    size, dtype = tuple(patch_embed.img_size), patch_embed.proj.weight.dtype
+    known = isinstance(images, Tensor)
+    casts = known and images.is_floating_point() and torch.is_autocast_enabled(images.device.type)
+    typed = casts or (known and images.dtype == dtype)
+    if not typed or images.ndim != 4 or images.shape[1:] != (3, *size):
+        given = f"{images.dtype} {list(images.shape)}" if known else type(images).__name__
+        raise (ValueError if typed else TypeError)(
+            f"images are normalised {dtype} [B, 3, {size[0]}, {size[1]}], as `Preprocessing.resize` and `normalize` "
+            f"make them, not {given}".replace("torch.", "")
+        )
+
+
+def _sharing_tensors(module: Module) -> Module:
+    """A copy of the module and those below it, whose parameters and buffers are the very same."""
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())})
 
 
 def refuse_misfit(adapter: Adapter, reducer: Reducer, geometry: Geometry) -> None:

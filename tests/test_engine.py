@@ -231,10 +231,11 @@ def test_a_task_whose_numbers_overflow_is_not_put_into_service(engine: Engine, s
 
 def test_a_task_for_other_images_is_not_put_into_service(engine: Engine, tmp_path: Path) -> None:
     backbone = small_backbone()
-    header = dataclasses.replace(small_header(backbone), preprocessing=Preprocessing(size=(32, 32)))
-    write_task(tmp_path / "digits.safetensors", header, backbone)
+    write_task(tmp_path / "digits.safetensors", small_header(backbone), backbone)
+    task = Task.load(tmp_path / "digits.safetensors")
+    header = dataclasses.replace(task.header, preprocessing=Preprocessing(size=(32, 32)))
     with pytest.raises(TaskError, match=r"digits\.safetensors: the model cannot run on images of \(32, 32\)"):
-        engine.load(Task.load(tmp_path / "digits.safetensors"), 1)
+        engine.load(dataclasses.replace(task, header=header), 1)
 
 
 @pytest.mark.usefixtures("little_memory")

@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+from small import ARCHITECTURE, ARGUMENTS, perturb, small_backbone, small_header
 
+from fpet.adapters.repadapter import RepAdapter
 from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
+from fpet.errors import UnsupportedError
 from fpet.fold import fold, timm_state
 from fpet.header import HeadSpec, Method
 from fpet.linear import LowBitLinear
 from fpet.task import Task, new_model, save_task
+from fpet.vit import AdaptedViT
 
 REPADAPTER = Method("repadapter", {"dim": 4})
 IMAGES = torch.randn((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
@@ -98,9 +101,51 @@ def test_both_heads_of_a_distilled_backbone_get_the_classifier() -> None:
         torch.testing.assert_close(stock(IMAGES), model.eval()(IMAGES), rtol=1e-4, atol=1e-4)
 
 
+def test_what_the_adapter_leaves_alone_is_shared_and_nothing_is_added() -> None:
+    backbone = create_backbone(ARCHITECTURE, {**ARGUMENTS, "qkv_bias": False})
+    model = new_model(small_header(backbone, adapter=Method("lora", {"dropout": 0.9})), backbone).train()
+    perturb(model.trainable(), 0.3)
+    once, again = fold(model), fold(model)
+    assert once.backbone.fingerprint == again.backbone.fingerprint  # nothing is dropped, as in training
+    frozen, folded = (dict(vit.named_parameters()) for vit in (backbone.vit, once.vit))
+    assert folded.keys() == frozen.keys()  # there still is no bias of queries, keys and values
+    changed = {name for name, value in folded.items() if value is not frozen[name]}
+    assert changed == {f"blocks.{block}.attn.qkv.weight" for block in range(2)}
+
+
 def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods"]) == 0
     table = capsys.readouterr().out
     assert "block,dim=32,bits=1,dropout=0.1,refine=True,stop_gradient=True" in table
     assert main(["methods", "--json"]) == 0
     assert {row["kind"] for row in json.loads(capsys.readouterr().out)} >= {"lora", "tome"}
+
+
+def test_a_head_straight_from_training_is_written_rounded() -> None:
+    backbone = small_backbone()
+    header = dataclasses.replace(small_header(backbone, REPADAPTER, Method("none")), head=HeadSpec(bits=1, bias=False))
+    model = new_model(header, backbone).eval()
+    assert isinstance(model.head, LowBitLinear)
+    assert torch.equal(timm_state(fold(model))["head.weight"], model.head.effective_weight())
+
+
+def test_folding_leaves_the_mode_of_training() -> None:
+    model = new_model(small_header(small_backbone(), REPADAPTER), small_backbone()).train()
+    folded = fold(model)
+    assert all(part.training for part in model.trainable().modules())
+    assert not any(part.training for part in folded.modules())
+    assert {id(value) for value in folded.head.parameters()} == {id(value) for value in model.head.parameters()}
+
+
+class BentAdapter(RepAdapter):
+    """Says that it folds, as what it inherits from does."""
+
+    def norm(self, layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return super().norm(layer, x).relu()
+
+
+def test_an_adapter_that_folds_only_by_its_own_account_is_refused() -> None:
+    model = new_model(small_header(small_backbone(), REPADAPTER), small_backbone())
+    bent = AdaptedViT(model.backbone, BentAdapter(model.backbone.geometry), model.reducer, model.head)
+    with pytest.raises(UnsupportedError, match="BentAdapter does not fold, though it says so"):
+        fold(bent)

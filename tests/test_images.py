@@ -177,6 +177,11 @@ def test_normalisation_maps_the_range_as_configured() -> None:
     assert raw[1].max() == 1.0
 
 
+def test_only_bytes_are_normalised() -> None:
+    with pytest.raises(TypeError, match=r"uint8 \[B, 3, H, W\], values 0 to 255, .* not float32$"):
+        Preprocessing((1, 1)).normalize(torch.rand(1, 3, 1, 1), torch.float32)
+
+
 @pytest.mark.parametrize(
     "arguments", [{"size": (0, 4)}, {"size": (4, 4), "std": (1.0, 0.0, 1.0)}, {"size": (4, 4), "interpolation": "x"}]
 )

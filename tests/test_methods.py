@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,18 @@ import torch
 from pairs import IMAGES, PAIRS, REFUSED, SMALL, header_of, model_of, new_backbone
 from torch import nn
 
-from fpet.adapters import ADAPTERS, lora
-from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone, fingerprint
 from fpet.errors import TaskError, UnsupportedError
 from fpet.fold import fold
+from fpet.linear import LowBitLinear
 from fpet.methods import methods
+from fpet.mixed import Template
 from fpet.reducers import REDUCERS
 from fpet.reducers.none import NoReduction
 from fpet.registry import build
 from fpet.task import Task, new_model, save_task
+from fpet.task_weights import Weights
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
@@ -100,16 +104,25 @@ def test_what_does_not_fold_is_refused(backbone: Backbone, adapter: str) -> None
 def test_the_method_in_the_contributing_guide_works(backbone: Backbone) -> None:
     guide = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {**vars(lora), "BlockAdapter": BlockAdapter, "Adapter": Adapter}
+    names: dict[str, Any] = {}
     exec(compile(block, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
     torch.manual_seed(0)
-    adapter = build({"lora-v": names["ValueLoRA"]}, "lora-v", backbone.geometry, arguments={"dim": 4})
-    for parameter in adapter.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    model = AdaptedViT(backbone, adapter, NoReduction(backbone.geometry, Layout.of(backbone.geometry)), nn.Identity())
+    models = []
+    for _ in range(2):
+        adapter = build({"lora-v": names["ValueLoRA"]}, "lora-v", backbone.geometry, arguments={"dim": 4})
+        for parameter in adapter.parameters():
+            nn.init.normal_(parameter, std=0.2)
+        reducer = NoReduction(backbone.geometry, Layout.of(backbone.geometry))
+        models.append(AdaptedViT(backbone, adapter, reducer, LowBitLinear(backbone.geometry.embed_dim, 5)).eval())
+    first, second = models
     with torch.inference_mode():
-        torch.testing.assert_close(fold(model)(IMAGES), model.eval()(IMAGES), rtol=1e-4, atol=1e-4)
-        assert not torch.allclose(model(IMAGES), model_of(backbone, "none", "none").features(IMAGES), atol=1e-3)
+        torch.testing.assert_close(fold(first)(IMAGES), first(IMAGES), rtol=1e-4, atol=1e-4)
+        features = [model.features(IMAGES) for model in (first, second, model_of(backbone, "none", "none"))]
+        assert not any(torch.allclose(*pair, atol=1e-3) for pair in itertools.combinations(features, 2))
+        each = [Weights.of(model) for model in (first, second, first)]
+        mixed = Template(first).features(each, IMAGES)
+        alone = torch.stack([features[0][0], features[1][1], features[0][2]])
+        torch.testing.assert_close(mixed, alone, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("adapter", "reducer"), REFUSED)
@@ -121,9 +134,10 @@ def test_pairs_that_cannot_go_together_are_refused_by_name(
     with pytest.raises(UnsupportedError, match=rf"{named} leave there at block {block}: they cannot"):
         new_model(header_of(backbone, adapter, reducer), backbone)
     model = model_of(backbone, adapter, "none")
-    save_task(tmp_path / "pair.safetensors", header_of(backbone, adapter, reducer), model)
+    save_task(tmp_path / "pair.safetensors", header_of(backbone, adapter, "none"), model)
+    task = Task.load(tmp_path / "pair.safetensors")
     with pytest.raises(TaskError, match=rf"pair\.safetensors: {named}"):
-        Task.load(tmp_path / "pair.safetensors").build(backbone)
+        dataclasses.replace(task, header=header_of(backbone, adapter, reducer)).build(backbone)
 
 
 COUNTS = {

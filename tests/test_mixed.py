@@ -11,16 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from small import METHODS, perturb, small_backbone, small_header
+from small import ARCHITECTURE, ARGUMENTS, METHODS, perturb, small_backbone, small_header
 from torch import Tensor
 
+from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.errors import UnsupportedError
-from fpet.header import Method
+from fpet.header import BackboneRef, Method
 from fpet.mixed import Template, family
 from fpet.packed_weights import PackedWeights
 from fpet.preprocess import Preprocessing
+from fpet.reducers import build_reducer
 from fpet.task import Task, new_model, save_task
 from fpet.task_weights import Weights
+from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -135,8 +138,60 @@ def test_a_weight_that_is_yet_to_be_rounded_is_refused() -> None:
         ({"reducer": Method("bdm", {"block": 1, "dim": 4})}, False),
         ({"reducer": Method("none")}, False),
         ({"preprocessing": Preprocessing((32, 16))}, False),
+        ({"backbone": BackboneRef(ARCHITECTURE, ARGUMENTS, "that of other weights")}, False),
     ],
 )
 def test_a_family_is_what_can_share_a_forward(changes: dict[str, Any], same: bool) -> None:
     header = small_header(small_backbone())
     assert (family(dataclasses.replace(header, **changes)) == family(header)) is same
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    models = tasks(tmp_path, Method("lora", {"dim": 4}), Method("none"))
+    (wide, *_) = tasks(tmp_path, Method("lora", {"dim": 8}), Method("none"))
+    template, one, other = Template(models[0]), Weights.of(models[0]), Weights.of(wide)
+    for each in ([other] * 2, [one, other], [one, one._replace(sites=one.sites[:-1])]):
+        with pytest.raises(UnsupportedError, match=r"of another family: they have \d+ numbers, not \d+"):
+            template.features(each, IMAGES[:2])
+    for each, images in (([], IMAGES[:2]), ([], IMAGES[:0]), ([one], IMAGES[:2]), ([one, one], IMAGES[:3])):
+        with pytest.raises(ValueError, match=rf"there are {len(each)} for {len(images)} images"):
+            template.features(each, images)
+
+
+class PlainBlock(BlockAdapter):
+    """A linear map as torch has it, whose weight takes no batch axis."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.change = torch.nn.Linear(channels, channels)
+
+    def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
+        return branch + self.change(h)
+
+
+class NormedBlock(PlainBlock):
+    """Takes a batch axis by its shapes alone: over the first axis of a batch the norm is one over tasks."""
+
+    def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
+        return branch + h @ torch.nn.functional.normalize(self.change.weight, dim=0)
+
+
+class Foreign(Adapter):
+    """Not one of ours, of which the tests try all pairs."""
+
+
+@pytest.mark.parametrize("block", [PlainBlock, NormedBlock])
+def test_an_adapter_whose_weights_take_no_batch_axis_mixes_only_by_its_own_account(block: type[PlainBlock]) -> None:
+    backbone = small_backbone()
+    made = new_model(small_header(backbone), backbone)
+    adapter = Foreign(block(backbone.geometry.embed_dim) for _ in range(backbone.geometry.depth))
+    reducer = build_reducer("none", backbone.geometry, Layout.of(backbone.geometry), {})
+    model = AdaptedViT(backbone, adapter, reducer, made.head)
+    with pytest.raises(UnsupportedError, match=r"do not take a batch axis.*`mixes = False` on the adapter"):
+        Template(model)
+
+
+def test_a_template_leaves_the_mode_of_the_model() -> None:
+    model = new_model(small_header(small_backbone(), reducer=Method("none")), small_backbone()).train()
+    Template(model)
+    assert all(part.training for part in model.trainable().modules())

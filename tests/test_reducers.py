@@ -10,6 +10,7 @@ from reduced import PATCH, backbone_of, reduced
 from torch import nn
 
 from fpet.errors import UnsupportedError
+from fpet.methods import VIT_BASE
 from fpet.reducers import build_reducer
 from fpet.reducers.pool import PoolBlock
 from fpet.reducers.tome import ToMeBlock
@@ -140,3 +141,8 @@ def test_pooling_is_torch_pooling_of_the_grid(grid: tuple[int, int], maximum: bo
         expected = nn.functional.avg_pool2d(image, (1, 2), ceil_mode=True, count_include_pad=False)
     torch.testing.assert_close(pooled[:, 1:], expected.flatten(2).mT)
     assert torch.equal(pooled[:, 0], x[:, 0])
+
+
+def test_a_block_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"block = \[1, 1\]: a block is named twice"):
+        build_reducer("bsm", VIT_BASE, Layout.of(VIT_BASE), {"block": [1, 1]})

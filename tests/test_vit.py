@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small import perturb
@@ -160,3 +161,27 @@ def test_mean_pooling_weighs_tokens_by_size() -> None:
         assert size is not None
         x, size = x[:, 1:], size[:, 1:]
         torch.testing.assert_close(model.features(images), (x * size).sum(1) / size.sum(1))
+
+
+@pytest.mark.parametrize(
+    ("images", "error", "named"),
+    [
+        (torch.zeros(2, 3, 64, 64, dtype=torch.uint8), TypeError, r"not uint8 \[2, 3, 64, 64\]"),
+        (torch.zeros(2, 3, 64, 64, dtype=torch.float64), TypeError, r"not float64 \[2, 3, 64, 64\]"),
+        (np.zeros((2, 3, 64, 64), np.float32), TypeError, "not ndarray"),
+        (torch.zeros(2, 4, 64, 64), ValueError, r"not float32 \[2, 4, 64, 64\]"),
+        (torch.zeros(3, 64, 64), ValueError, r"not float32 \[3, 64, 64\]"),
+        (torch.zeros(2, 3, 32, 64), ValueError, r"not float32 \[2, 3, 32, 64\]"),
+        (torch.zeros(2, 64, 64, 3), ValueError, r"not float32 \[2, 64, 64, 3\]"),
+    ],
+)
+def test_what_are_no_normalised_images_is_refused(images: Any, error: type[Exception], named: str) -> None:
+    with pytest.raises(error, match=rf"normalised float32 \[B, 3, 64, 64\], as .* make them, {named}$"):
+        small_model()(images)
+
+
+def test_under_autocast_images_may_be_of_either_dtype() -> None:
+    model = small_model()
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        for dtype in (torch.float32, torch.bfloat16):
+            assert model(torch.zeros(1, 3, 64, 64, dtype=dtype)).shape == (1, 5)

@@ -51,7 +51,9 @@ class Adapter(nn.Module):
 
     foldable: whether every site is affine in its input, and the branches and the number of tokens are left alone.
     needs_grid: whether every block must see all patches in their places, so that no reduction can go with it.
-    mixes: whether its weights are few enough to be stacked, one set an image, in a batch of different tasks.
+    mixes: whether its weights are few enough to be stacked, one set an image, in a batch of different tasks. Then every
+    parameter must take a batch axis in front, as in `LowBitLinear`, `fpet.linear.linear` and `per_token`; `nn.Linear`
+    does not.
     """
 
     foldable: ClassVar[bool] = False

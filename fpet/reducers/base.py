@@ -70,13 +70,15 @@ class ReducerAtBlocks(Reducer):
     """A reduction at one block or several: `make(layout)` there, and nothing at the others.
 
     Raises:
-        UnsupportedError: if a block is not one of the backbone's.
+        UnsupportedError: if a block is not one of the backbone's, or named twice.
     """
 
     def __init__(
         self, geometry: Geometry, layout: Layout, block: int | Sequence[int], make: Callable[[Layout], BlockReducer]
     ) -> None:
         chosen = {block} if isinstance(block, int) else set(block)
+        if not isinstance(block, int) and len(chosen) < len(block):
+            raise UnsupportedError(f"block = {block}: a block is named twice")
         if not chosen or not chosen <= set(range(geometry.depth)):
             raise UnsupportedError(f"block = {block}: the backbone's blocks are 0 to {geometry.depth - 1}")
         super().__init__(geometry, layout, lambda index, here: make(here) if index in chosen else BlockReducer(here))

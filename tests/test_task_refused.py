@@ -1,0 +1,100 @@
+"""What is refused before it is trained, when it is saved or when it is built, since it would fail only later."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+
+from fpet.backbone import Backbone
+from fpet.errors import TaskError, UnsupportedError
+from fpet.header import BackboneRef, HeadSpec, Method, TaskHeader
+from fpet.preprocess import Preprocessing
+from fpet.task import Task, new_model, save_task
+from fpet.untrained import new_header
+from fpet.vit import AdaptedViT
+
+
+def header_of(backbone: Backbone, /, **changes: Any) -> TaskHeader:
+    methods = Method("lora", {"dim": 4, "bits": 1}), Method("bdm", {"block": 1, "dim": 8})
+    return dataclasses.replace(small_header(backbone, *methods), **{"labels": ("apple", "fig", "plum"), **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (
+            {"adapter": Method("lora", {"dim": 4, "bits": 1, "scale": 7.0})},
+            "adapter has scale = 7.0 in the header, but 1",
+        ),
+        (
+            {"adapter": Method("adaptformer", {"dim": 4, "bits": 1})},
+            "adapter is 'adaptformer' in the header, but 'lora'",
+        ),
+        ({"reducer": Method("bdm", {"block": 0, "dim": 8})}, "reducer has block = 0 in the header, but 1"),
+        ({"labels": ("apple", "fig")}, "2 labels but 'head.bias' has 3 rows"),
+        ({"head": HeadSpec(bits=8)}, "'head.weight' belongs to nothing"),
+        ({"preprocessing": Preprocessing((32, 32))}, r"images of (32, 32), only of (16, 16)"),
+        (
+            {"backbone": BackboneRef(ARCHITECTURE, ARGUMENTS, "0" * 64)},
+            "belongs to the backbone vit_tiny_patch16_224 0000",
+        ),
+    ],
+)
+def test_a_header_of_another_model_is_refused_when_saving(
+    tmp_path: Path, backbone: Backbone, changes: dict[str, Any], named: str
+) -> None:
+    model = new_model(header_of(backbone), backbone)
+    with pytest.raises(TaskError, match=re.escape(named)):
+        save_task(tmp_path / "fruit.safetensors", header_of(backbone, **changes), model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_does_not_say_its_methods_is_not_saved(tmp_path: Path, backbone: Backbone) -> None:
+    made = new_model(header_of(backbone), backbone)
+    model = AdaptedViT(backbone, made.adapter, made.reducer, made.head)
+    with pytest.raises(TaskError, match="does not say its methods"):
+        save_task(tmp_path / "fruit.safetensors", header_of(backbone), model)
+
+
+def test_an_argument_counts_as_its_default_where_it_is_left_out(tmp_path: Path, backbone: Backbone) -> None:
+    spelled = Method("lora", {"dim": 4, "bits": 1, "scale": 1, "targets": "q+v"})
+    model = new_model(header_of(backbone), backbone)
+    save_task(tmp_path / "fruit.safetensors", header_of(backbone, adapter=spelled), model)
+
+
+def test_a_model_is_of_the_dtype_of_its_backbone(tmp_path: Path) -> None:
+    backbone = small_backbone()
+    header, path = header_of(backbone), tmp_path / "fruit.safetensors"
+    save_task(path, header, new_model(header, backbone))
+    task = Task.load(path)
+    with pytest.raises(TaskError, match=r"fruit\.safetensors: .* torch\.bfloat16 on cpu: .* torch\.float32 on cpu"):
+        task.build(backbone, torch.bfloat16)
+    with pytest.raises(TaskError, match="on meta"):
+        task.build(backbone, device="meta")
+    backbone.move("cpu", torch.bfloat16)
+    with torch.inference_mode():
+        assert task.build(backbone)(torch.zeros(1, 3, 16, 16, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"labels": "abc"}, "labels 'abc' is not a tuple of texts"),
+        ({"labels": (1, 2, 3)}, "is not a tuple of texts"),
+        ({"labels": ("\ud800",)}, "no text in Unicode"),
+        ({"methods": ("lora", Method("none"))}, "adapter 'lora' is not a Method"),
+        ({"methods": (Method("lora", {"scale": torch.nan}), Method("none"))}, "scale = nan should be above 0"),
+    ],
+)
+def test_what_no_file_could_say_is_refused_before_a_training(
+    backbone: Backbone, changes: dict[str, Any], named: str
+) -> None:
+    given: dict[str, Any] = {"labels": ("apple", "fig"), "methods": (Method("lora"), Method("none")), **changes}
+    with pytest.raises((TaskError, UnsupportedError), match=named):
+        new_header("fruit", given["labels"], backbone, given["methods"], 32)
