@@ -34,10 +34,10 @@ VIT_BASE = Geometry(
 class MethodInfo:
     """An adapter or reducer.
 
-    role: "adapter" or "reducer"; source: the first line of its file; arguments: with their defaults, None where there
-    is none; parameters: trained on ViT-B/16 at 224 pixels by default (a reducer at block 6), the head not counted;
-    foldable: whether nothing is left of it at inference; tokens: left of ViT-B's 197 plus prompts, at most; refuses:
-    the kinds of the other role that it cannot go together with.
+    role: "adapter" or "reducer"; source: the first line of its file's docstring, or nothing; arguments: with their
+    defaults, None where there is none; parameters: trained on ViT-B/16 at 224 pixels by default (a reducer at block 6),
+    the head not counted; foldable: whether nothing is left of it at inference; tokens: left of ViT-B's 197 plus
+    prompts, at most; refuses: the kinds of the other role that it cannot go together with.
     """
 
     role: str
@@ -93,7 +93,7 @@ def _fit(adapter: Adapter, reducer: Reducer) -> bool:
 
 
 def _source(method: type) -> str:
-    return inspect.cleandoc(sys.modules[method.__module__].__doc__ or "").splitlines()[0]
+    return inspect.cleandoc(sys.modules[method.__module__].__doc__ or "").partition("\n")[0]
 
 
 def _arguments(method: type) -> dict[str, Any]:

@@ -34,10 +34,13 @@ class Group:
         for tensor, mean in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
             tensor.copy_(mean.view_as(tensor))
 
-    def wait(self) -> None:
-        """Returns when every process has come here."""
-        if self.size > 1:
-            distributed.barrier()
+    def gather(self, own: Tensor) -> list[Tensor]:
+        """The tensors of all processes, which have one shape and dtype; none is returned before all are given."""
+        if self.size == 1:
+            return [own]
+        each = [torch.empty_like(own) for _ in range(self.size)]
+        distributed.all_gather(each, own)
+        return each
 
 
 ALONE = Group()

@@ -6,7 +6,9 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from fpet.errors import UnsupportedError
@@ -14,6 +16,60 @@ from fpet.errors import UnsupportedError
 T = TypeVar("T")
 
 _INT64 = 2**63  # torch takes no integer beyond it where it computes with floating values
+
+
+class Registry(Mapping[str, type[T]]):
+    """Methods by kind: our own, then those of packages installed beside us, which name theirs as entry points.
+
+    group: of the entry points; base: what each of the methods is a kind of. A package is imported when one of its
+    methods is asked for, as it may itself be what imports us.
+
+    Raises:
+        UnsupportedError: naming the package, when any kind but our own is looked for, if it has a kind that there is
+            already; when its method is asked for, if that cannot be loaded, or is no `base`.
+    """
+
+    def __init__(self, group: str, base: type[T], own: Mapping[str, type[T]]) -> None:
+        self._group, self._base, self._own = group, base, own
+
+    def __getitem__(self, kind: str) -> type[T]:
+        return self._own[kind] if kind in self._own else self._load(self._installed[kind])
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._own or kind in self._installed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._own, *self._installed))
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._installed)
+
+    @cached_property
+    def _installed(self) -> dict[str, EntryPoint]:
+        installed: dict[str, EntryPoint] = {}
+        for point in sorted(entry_points(group=self._group)):
+            if point.name in self._own or point.name in installed:
+                by = _package(installed[point.name]) if point.name in installed else "fpet"
+                raise UnsupportedError(f"{self._described(point)}: there is a {point.name!r} already, of {by}")
+            installed[point.name] = point
+        return installed
+
+    def _load(self, point: EntryPoint) -> type[T]:
+        try:
+            method = point.load()
+        except Exception as error:  # whatever a foreign package meets while it is imported
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise UnsupportedError(f"{self._described(point)} cannot be loaded: {reason}") from error
+        if not (isinstance(method, type) and issubclass(method, self._base)):
+            raise UnsupportedError(f"{self._described(point)} is no {self._base.__name__}")
+        return method
+
+    def _described(self, point: EntryPoint) -> str:
+        return f"{point.value}, which {_package(point)} has as {point.name!r} of {self._group}"
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unnamed package"
 
 
 def build(registry: Mapping[str, type[T]], kind: str, *shape: object, arguments: Mapping[str, object]) -> T:

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from fpet.backbone import Backbone
+from fpet.backbone import Backbone, fingerprint
 from fpet.board import board
 from fpet.checkpoint import Checkpoint, check_log
 from fpet.data import Dataset
+from fpet.errors import TaskError
 from fpet.header import TaskHeader
 from fpet.parallel import ALONE, Group
 from fpet.recipe import Recipe
@@ -35,25 +36,28 @@ def train(
 
     The state is written to `checkpoint` after each epoch, its log beside it as CSV, and into `tensorboard` if that
     folder is given. If the checkpoint is there the run goes on from it; on a CPU the result is then bit for bit that of
-    a run without a break. Test images are never looked at. The random state of the process is left as it was.
+    a run without a break. Test images are never looked at. The random state of the CPU and of the backbone's device is
+    left as it was.
 
     In a group each process calls this, and its first alone writes files. The result is that of one process up to
     rounding, save that each draws dropout and stochastic depth for itself, and LTMP's penalty for its own images.
 
     Raises:
         DataError: if a picture cannot be read, or there are fewer training images than one batch.
-        TaskError: if the checkpoint is damaged or of another run, another file has the log's name (see `check_log`),
-            or the loss is no longer finite.
+        TaskError: if the checkpoint is damaged or of another run, or not that of all processes, another file has the
+            log's name (see `check_log`), or the loss is no longer finite.
         UnsupportedError: for methods that do not fit the backbone, a precision that does not fit the device, or a batch
             that the group cannot share evenly.
     """
     check_log(checkpoint)
     # All randomness follows from the recipe's seed and the epoch, so that nothing random is part of the checkpoint.
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    device = next(backbone.vit.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else [], device_type="cuda"):
         run = Run(header, backbone, dataset, recipe, group)
         if checkpoint.exists():
             run.restore(Checkpoint.load(checkpoint, run.identity))
-        group.wait()  # the first process may remove the checkpoint of a finished run
+        # After this all have read it: the first process may remove the checkpoint of a finished run.
+        _refuse_differences(run, checkpoint)
         if group.rank == 0:
             print(f"fpet: {_start(run, header, dataset)}", file=sys.stderr)
             _lead(run, header.name, checkpoint, tensorboard)
@@ -61,6 +65,22 @@ def train(
             while run.epoch < recipe.epochs:
                 run.advance(lambda: None)
         return run.result()
+
+
+def _refuse_differences(run: Run, checkpoint: Path) -> None:
+    """Raises TaskError, in every process, if one begins at another epoch or with other weights than the first."""
+    if run.group.size == 1:
+        return
+    own = torch.tensor([run.epoch, *bytes.fromhex(fingerprint(run.tuned))], device=run.device)
+    first, *others = (state.tolist() for state in run.group.gather(own))
+    for rank, state in enumerate(others, start=1):
+        if state[0] != first[0]:
+            difference = f"begins after {count(state[0], 'epoch')}, and process 0 after {first[0]}"
+        elif state != first:
+            difference = "begins with other weights than process 0"
+        else:
+            continue
+        raise TaskError(f"{checkpoint}: process {rank} {difference}; each of them needs the same checkpoint")
 
 
 def _start(run: Run, header: TaskHeader, dataset: Dataset) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -33,10 +34,15 @@ def embedded_service() -> Iterator[Serving]:
         yield running
 
 
-def test_the_python_block_runs() -> None:
-    (block,) = blocks("python")
-    done = subprocess.run([sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "5"
+def test_the_python_blocks_run(tmp_path: Path) -> None:
+    """One after the other in one process, each with names of its own."""
+    (tmp_path / "weights").symlink_to(ROOT / "weights")
+    script = "\n".join(f"exec({block!r}, {{}})" for block in blocks("python"))
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    classified, trained, mixed = done.stdout.splitlines()
+    assert classified == "5"
+    assert ast.literal_eval(trained) == ["digits"] * 4 + ["emoji"] * 4
+    assert mixed == "[10, 16, 10]"
 
 
 def printed(service: Serving, client: str) -> str:

@@ -18,6 +18,7 @@ from fpet.parallel import ALONE, Group, local_device
 from fpet.recipe import Recipe
 from fpet.run import Run
 from fpet.task import Task
+from fpet.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,7 +29,7 @@ MATCHING = ["--reducer-arguments", "block=0,dropout=0,bits=32"]
 FAST = ["--epochs", "3", "--warmup-epochs", "0", "--lr", "0.01", "--batch-size", "100", "--validate-every", "1"]
 
 
-def train(backbone: Path, output: Path) -> list[str]:
+def command(backbone: Path, output: Path) -> list[str]:
     files = ["--backbone", str(backbone), "--output", str(output)]
     return ["train", "--data", "digits", "--name", "digits", *files, *QUIET, *MATCHING, *FAST]
 
@@ -37,9 +38,9 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     backbone = tmp_path / "backbone.safetensors"
     save_backbone(backbone, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
     one, two = tmp_path / "one", tmp_path / "two"
-    assert main(train(backbone, one / "digits.safetensors")) == 0
+    assert main(command(backbone, one / "digits.safetensors")) == 0
     done = subprocess.run(
-        [sys.executable, *TORCHRUN, *train(backbone, two / "digits.safetensors")],
+        [sys.executable, *TORCHRUN, *command(backbone, two / "digits.safetensors")],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -52,6 +53,71 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     for name, value in tasks[0].tensors.items():
         torch.testing.assert_close(tasks[1].tensors[name], value, rtol=1e-4, atol=1e-5, msg=name)
     assert sorted(path.name for path in two.iterdir()) == ["digits.csv", "digits.safetensors"]
+
+
+# Each process has a folder of its own, as on two machines.
+APART = """
+import os
+from pathlib import Path
+
+import torch
+from test_train_parallel import train_small
+
+from fpet.errors import TaskError
+from fpet.parallel import joined
+
+with joined(torch.device("cpu")) as group:
+    for case in ("behind", "changed"):
+        try:
+            train_small(Path(os.environ["RANK"], case), group)
+        except TaskError as error:
+            Path(os.environ["RANK"], case, "error").write_text(str(error))
+"""
+SHORT = Recipe(epochs=3, batch_size=40, warmup_epochs=0, validate_every=1)
+
+
+def train_small(folder: Path, group: Group) -> None:
+    backbone = small_backbone()
+    train(small_header(backbone), backbone, small_digits(), SHORT, folder / "run.checkpoint", group=group)
+
+
+def write_checkpoints(folder: Path) -> None:
+    """Those of two processes, of which the second is behind the first, or has another weight."""
+    with torch.random.fork_rng(devices=[]):
+        run = Run(small_header(small_backbone()), small_backbone(), small_digits(), SHORT)
+        run.advance(lambda: None)
+        run.advance(lambda: None)
+    state = run.state()
+    for rank in ("0", "1"):
+        for case in ("behind", "changed"):
+            (folder / rank / case).mkdir(parents=True)
+    state.save(folder / "0/behind/run.checkpoint")
+    state.save(folder / "0/changed/run.checkpoint")
+    state.weights["head.bias"][0] += 1e-6
+    state.save(folder / "1/changed/run.checkpoint")
+
+
+def test_processes_that_go_on_from_different_checkpoints_are_refused(tmp_path: Path) -> None:
+    write_checkpoints(tmp_path)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    script = tmp_path / "apart.py"
+    script.write_text(APART)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    launch = [sys.executable, *TORCHRUN[:-2], script.name]
+    done = subprocess.run(launch, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    after = {path for path in tmp_path.rglob("*") if path.is_file()}
+    told = {path.relative_to(tmp_path): path.read_text() for path in after - before - {script}}
+    differences = {
+        "behind": "begins after 0 epochs, and process 0 after 2",
+        "changed": "begins with other weights than process 0",
+    }
+    assert told == {
+        Path(rank, case, "error"): f"{rank}/{case}/run.checkpoint: process 1 {difference}; "
+        "each of them needs the same checkpoint"
+        for rank in ("0", "1")
+        for case, difference in differences.items()
+    }
 
 
 def test_a_share_of_each_batch_is_everybodys() -> None:

@@ -14,23 +14,27 @@ from fpet.adapters.none import LinearProbe
 from fpet.adapters.repadapter import RepAdapter
 from fpet.adapters.ssf import SSF
 from fpet.adapters.vpt import VPTDeep, VPTShallow
-from fpet.registry import build
+from fpet.registry import Registry, build
 from fpet.tokens import Geometry
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "none": LinearProbe,
-    "full": Full,
-    "bitfit": BitFit,
-    "vpt-shallow": VPTShallow,
-    "vpt-deep": VPTDeep,
-    "lora": LoRA,
-    "adaptformer": AdaptFormer,
-    "convpass": Convpass,
-    "repadapter": RepAdapter,
-    "ssf": SSF,
-    "fact-tt": FacTTT,
-    "fact-tk": FacTTK,
-}
+ADAPTERS = Registry(
+    "fpet.adapters",
+    Adapter,
+    {
+        "none": LinearProbe,
+        "full": Full,
+        "bitfit": BitFit,
+        "vpt-shallow": VPTShallow,
+        "vpt-deep": VPTDeep,
+        "lora": LoRA,
+        "adaptformer": AdaptFormer,
+        "convpass": Convpass,
+        "repadapter": RepAdapter,
+        "ssf": SSF,
+        "fact-tt": FacTTT,
+        "fact-tk": FacTTK,
+    },
+)
 
 
 def build_adapter(kind: str, geometry: Geometry, arguments: Mapping[str, object]) -> Adapter:

@@ -9,18 +9,22 @@ from fpet.reducers.ltmp import LTMP
 from fpet.reducers.none import NoReduction
 from fpet.reducers.pool import AveragePool, MaxPool
 from fpet.reducers.tome import ToMe
-from fpet.registry import build
+from fpet.registry import Registry, build
 from fpet.tokens import Geometry, Layout
 
-REDUCERS: dict[str, type[Reducer]] = {
-    "none": NoReduction,
-    "bdm": BDM,
-    "bsm": BSM,
-    "tome": ToMe,
-    "ltmp": LTMP,
-    "average-pool": AveragePool,
-    "max-pool": MaxPool,
-}
+REDUCERS = Registry(
+    "fpet.reducers",
+    Reducer,
+    {
+        "none": NoReduction,
+        "bdm": BDM,
+        "bsm": BSM,
+        "tome": ToMe,
+        "ltmp": LTMP,
+        "average-pool": AveragePool,
+        "max-pool": MaxPool,
+    },
+)
 
 
 def build_reducer(kind: str, geometry: Geometry, layout: Layout, arguments: Mapping[str, object]) -> Reducer:

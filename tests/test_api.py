@@ -1,0 +1,123 @@
+"""The face of the library: what `fpet` has under its own name, and methods that other packages add to it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import fpet
+from fpet.adapters import ADAPTERS
+from fpet.adapters.base import Adapter
+from fpet.errors import UnsupportedError
+from fpet.registry import Registry
+
+GUIDE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+REDUCER = """from fpet.reducers.none import NoReduction
+
+
+class Nothing(NoReduction):
+    pass
+"""
+
+
+def declared() -> dict[str, str]:
+    """Name -> module, as type checkers and editors read it."""
+    tree = ast.parse(Path(fpet.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+@pytest.mark.parametrize("name", fpet.__all__)
+def test_a_name_is_that_of_its_module(name: str) -> None:
+    assert getattr(fpet, name) is getattr(import_module(declared()[name]), name)
+    assert name in dir(fpet)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    assert declared().keys() == set(fpet.__all__)
+
+
+def test_no_name_is_that_of_a_module() -> None:
+    """It would be the one or the other, by what was imported before."""
+    assert [name for name in fpet.__all__ if find_spec(f"fpet.{name}")] == []
+
+
+def test_another_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match="module 'fpet' has no attribute 'load_backbones'"):
+        fpet.load_backbones  # noqa: B018
+
+
+def test_the_package_alone_imports_no_torch() -> None:
+    script = "import sys, fpet; dir(fpet), fpet.__version__; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    subprocess.run([sys.executable, "-c", "from fpet import *; load_backbone(default_backbone())"], check=True)
+
+
+def install(folder: Path, name: str, entries: str, modules: dict[str, str]) -> None:
+    """Puts into a folder what pip would."""
+    described = folder / f"{name.replace('-', '_')}-1.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (described / "entry_points.txt").write_text(entries)
+    for module, source in modules.items():
+        (folder / f"{module}.py").write_text(source)
+
+
+def test_methods_of_installed_packages_are_known(tmp_path: Path) -> None:
+    (adapter,) = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+    group, entry = re.findall(r'^\[project.entry-points."(.*?)"\].*\n(.*)$', GUIDE, re.MULTILINE)[0]
+    entries = f"[{group}]\n{entry.replace(chr(34), '')}\n[fpet.reducers]\nnothing = bare:Nothing\n"
+    install(tmp_path, "fpet-more", entries, {"lora_v": adapter, "bare": REDUCER})
+    # A package may well be imported before what it adds to.
+    script = "import sys, lora_v; from fpet.cli import main; sys.exit(main(['methods', '--json']))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    described = {(row["role"], row["kind"]): row for row in json.loads(done.stdout)}
+    assert described["adapter", "lora-v"]["arguments"] == {"dim": 8, "scale": 1.0}
+    assert described["adapter", "lora-v"]["parameters"] == 12 * 2 * 768 * 8
+    assert described["adapter", "lora-v"]["source"].startswith("LoRA on the values alone")
+    assert described["reducer", "nothing"]["source"] == ""
+    assert described["reducer", "nothing"]["tokens"] == 197
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        ("lora = broken:Method", "there is a 'lora' already, of fpet"),
+        ("mine = broken:Method", "cannot be loaded: RuntimeError: out of order"),
+        ("mine = missing:Method", "cannot be loaded: ModuleNotFoundError: No module named 'missing'"),
+        ("mine = json:loads", "is no Adapter"),
+        ("mine = json:JSONDecoder", "is no Adapter"),
+    ],
+)
+def test_a_package_that_cannot_be_used_is_named(
+    entry: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "fpet-more", f"[fpet.adapters]\n{entry}\n", {"broken": "raise RuntimeError('out of order')"})
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"lora": ADAPTERS["lora"]}
+    registry = Registry("fpet.adapters", Adapter, own)
+    kind, value = entry.split(" = ")
+    with pytest.raises(
+        UnsupportedError, match=f"^{value}, which fpet-more has as '{kind}' of fpet.adapters.* {error}$"
+    ):
+        [registry[name] for name in registry]
+    assert registry["lora"] is own["lora"]  # which serves all the same
+
+
+def test_two_packages_with_one_kind_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "fpet-more", "[fpet.adapters]\nmine = a:Mine\n", {})
+    install(tmp_path, "fpet-other", "[fpet.adapters]\nmine = b:Mine\n", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnsupportedError, match=r"^b:Mine, which fpet-other has .* already, of fpet-more$"):
+        list(Registry("fpet.adapters", Adapter, {}))
