@@ -30,13 +30,11 @@ from timm.layers import LayerNorm, Mlp, PatchEmbed  # noqa: E402
 from timm.models.deit import VisionTransformerDistilled  # noqa: E402
 from timm.models.vision_transformer import Attention, Block, VisionTransformer  # noqa: E402
 
-from fpet.backbone_names import fit  # noqa: E402
+from fpet.backbone_names import fit, refuse_transformers  # noqa: E402
 
 # The epsilon of every layer norm: the one choice that timm takes as a class, which a file cannot hold.
 NORM_EPS = "norm_eps"
 _RESERVED = {"num_classes", "in_chans", "dynamic_img_size", "dynamic_img_pad", "device", "dtype", "norm_layer"}
-# What may be chosen anew for a file that describes itself: all else belongs to its weights.
-_ADJUSTABLE = {"img_size", "global_pool", "fc_norm", "pool_include_prefix"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,18 +106,22 @@ def load_backbone(
 
     Raises:
         BackboneError: if the file cannot be read, does not say what it is, or does not fit.
-        UnsupportedError: if the forward pass does not cover the architecture.
+        UnsupportedError: if the forward pass does not cover the architecture, or the file is one of transformers.
     """
     checkpoint = read_checkpoint(Path(path))
     described = checkpoint.description
     try:
         if described is None:
+            refuse_transformers(checkpoint.state)
             if architecture is None:
-                raise BackboneError("the file does not say its architecture; name the timm model")
+                raise BackboneError(
+                    "the file does not say its architecture; name the timm model: `fpet import-backbone FILE "
+                    "--architecture NAME` makes a file that says it"
+                )
             wanted = Description(architecture, dict(arguments or {}), dict(normalization or {}))
             stored = None
         else:
-            wanted = _adjusted(described, architecture, arguments or {}, normalization or {})
+            wanted = described.adjusted(architecture, arguments or {}, normalization or {})
             stored = geometry(blueprint(described.architecture, described.arguments)).grid
         vit = blueprint(wanted.architecture, wanted.arguments)
         state, resampled_from = fit(checkpoint.state, vit, stored)
@@ -213,9 +215,7 @@ def _make(architecture: str, arguments: Mapping[str, object], normalization: Map
             raise BackboneError(f"{architecture}: the argument {name!r} is not one that shapes a Vision Transformer")
     check_depth(arguments)
     check_normalization(normalization)
-    options: dict[str, Any] = {**arguments, "num_classes": 0, "pretrained_cfg_overlay": dict(normalization)}
-    if NORM_EPS in options:
-        options["norm_layer"] = _layer_norm(options.pop(NORM_EPS))
+    options = {**timm_arguments(arguments), "num_classes": 0, "pretrained_cfg_overlay": dict(normalization)}
     try:
         vit = timm.create_model(architecture, pretrained=False, **options)
     except Exception as error:  # timm meets wrong arguments with errors of every kind
@@ -225,25 +225,16 @@ def _make(architecture: str, arguments: Mapping[str, object], normalization: Map
     return vit
 
 
-def _layer_norm(eps: object) -> Any:
-    if not isinstance(eps, float) or not 0 < eps < 1:
-        raise BackboneError(f"{NORM_EPS} = {eps!r}: it should be a number above 0 and below 1")
-    return functools.partial(LayerNorm, eps=eps)
+def timm_arguments(arguments: Mapping[str, object]) -> dict[str, Any]:
+    """What `timm.create_model` takes for arguments as a file or a command line holds them.
 
-
-def _adjusted(
-    described: Description,
-    architecture: str | None,
-    arguments: Mapping[str, object],
-    normalization: Mapping[str, Triple],
-) -> Description:
-    if architecture not in (None, described.architecture):
-        raise BackboneError(f"the file is of {described.architecture}, not of {architecture}")
-    for name, value in arguments.items():
-        if name not in _ADJUSTABLE and described.arguments.get(name) != value:
-            raise BackboneError(f"{name} = {value}: the file says itself how its weights are used")
-    return dataclasses.replace(
-        described,
-        arguments={**described.arguments, **arguments},
-        normalization={**described.normalization, **normalization},
-    )
+    Raises:
+        BackboneError: for an epsilon that no layer norm has.
+    """
+    options = dict(arguments)
+    if NORM_EPS in options:
+        eps = options.pop(NORM_EPS)
+        if not isinstance(eps, float) or not 0 < eps < 1:
+            raise BackboneError(f"{NORM_EPS} = {eps!r}: it should be a number above 0 and below 1")
+        options["norm_layer"] = functools.partial(LayerNorm, eps=eps)
+    return options

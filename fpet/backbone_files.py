@@ -6,8 +6,10 @@ safetensors, torch's own format and numpy archives are read; nothing that a file
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -29,6 +31,11 @@ _METADATA_KEY = "fpet"
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"
 _HEADER_AT = 8  # safetensors: the header's length in 8 bytes, then the header, which begins with a brace
+# In torch's words: how they are styled, and what it meets in a file that holds a module, pickled or as TorchScript.
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_PICKLED = re.compile(r"Unsupported global: GLOBAL (\S+)|TorchScript archive")
+# What may be chosen anew for a file that describes itself.
+_ADJUSTABLE = {"img_size", "global_pool", "fc_norm", "pool_include_prefix"}
 # Where training scripts keep the weights, the better ones first; timm looks in the same order.
 _NESTS = ("state_dict_ema", "model_ema", "state_dict", "model")
 
@@ -59,6 +66,25 @@ class Description:
             if not isinstance(getattr(self, name), dict):
                 raise BackboneError(f"the header's {name} is not an object")
         check_normalization(self.normalization)
+
+    def adjusted(
+        self, architecture: str | None, arguments: Mapping[str, object], normalization: Mapping[str, Triple]
+    ) -> Description:
+        """The same with another image size, pooling or normalisation; all else belongs to the file's weights.
+
+        Raises:
+            BackboneError: naming what the file says otherwise.
+        """
+        if architecture not in (None, self.architecture):
+            raise BackboneError(f"the file is of {self.architecture}, not of {architecture}")
+        for name, value in arguments.items():
+            if name not in _ADJUSTABLE and self.arguments.get(name) != value:
+                raise BackboneError(f"{name} = {value}: the file says itself how its weights are used")
+        return dataclasses.replace(
+            self,
+            arguments={**self.arguments, **arguments},
+            normalization={**self.normalization, **normalization},
+        )
 
     def metadata(self) -> dict[str, str]:
         """The metadata of the safetensors file."""
@@ -123,6 +149,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises:
         BackboneError: naming the file, if it cannot be read, is damaged, or is none of the three formats.
     """
+    if path.is_dir():
+        raise BackboneError(
+            f"{path}: this is a folder, not a file; `fpet convert FOLDER --output FILE` makes a backbone of a folder "
+            "that Hugging Face transformers saved"
+        )
     data = read_bytes(path, BackboneError)
     try:
         if data[_HEADER_AT : _HEADER_AT + 1] == b"{":
@@ -165,8 +196,7 @@ def _torch(data: bytes) -> dict[str, Tensor]:
         with torch.serialization.safe_globals([argparse.Namespace]):
             loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling foreign bytes fails in every way
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise BackboneError(f"not a torch checkpoint of plain weights: {reason}") from error
+        raise BackboneError(f"not a torch checkpoint of plain weights: {_reason(error)}") from error
     for nest in _NESTS:
         if isinstance(loaded, dict) and loaded.get(nest) is not None:
             loaded = loaded[nest]
@@ -178,3 +208,12 @@ def _torch(data: bytes) -> dict[str, Tensor]:
             raise BackboneError(f"the torch checkpoint holds a {type(value).__name__} under {name!r} among the weights")
         check_stored(name, value)
     return dict(loaded)
+
+
+def _reason(error: Exception) -> str:
+    """Why torch does not read a checkpoint: of its many words, styled for a terminal, those that say it."""
+    words = "".join(char for char in _STYLE.sub("", str(error)) if char.isprintable() or char == "\n")
+    if found := _PICKLED.search(words):
+        return f"it holds a pickled {found[1] or 'module'}, not tensors; save the model's state_dict()"
+    lines = words.rpartition("WeightsUnpickler error:")[2].strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fpet.backbone import Backbone, blueprint, create_backbone
+from fpet.backbone import Backbone, blueprint, create_backbone, timm_arguments
 from fpet.errors import BackboneError
 from fpet.preprocess import Triple
 
@@ -26,7 +26,7 @@ def download_backbone(
     grid = blueprint(name, given).patch_embed.grid_size
     try:
         # With its classifier: without, timm would load what fits and leave the rest random.
-        vit: Any = timm.create_model(name, pretrained=True, **given)
+        vit: Any = timm.create_model(name, pretrained=True, **timm_arguments(given))
     except Exception as error:  # of the network, of the hub's client, or of weights that do not fit
         raise BackboneError(f"timm cannot get the weights of {name}: {' '.join(str(error).split())}") from error
     vit.reset_classifier(0)

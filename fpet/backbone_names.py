@@ -21,6 +21,7 @@ from timm.models.vision_transformer import checkpoint_filter_fn  # noqa: E402
 Grid = tuple[int, int]
 
 _CLASSIFIERS = ("head.", "head_dist.")
+_TRANSFORMERS = "embeddings.cls_token"  # alone, or behind the name of the model and a dot
 
 
 def fit(state: Mapping[str, Tensor], vit: Any, grid: Grid | None = None) -> tuple[dict[str, Tensor], Grid | None]:
@@ -56,6 +57,15 @@ def fit(state: Mapping[str, Tensor], vit: Any, grid: Grid | None = None) -> tupl
         antialias=not flax,
     )
     return fitted, grid
+
+
+def refuse_transformers(state: Mapping[str, Tensor]) -> None:
+    """Raises UnsupportedError for weights of Hugging Face transformers, whose configuration has to be read too."""
+    if any(f".{name}".endswith(f".{_TRANSFORMERS}") for name in state):
+        raise UnsupportedError(
+            "these are weights of Hugging Face transformers; `fpet convert FOLDER --output FILE` makes a backbone of a "
+            "folder with them and their config.json"
+        )
 
 
 def _translated(state: Mapping[str, Tensor], vit: Any) -> dict[str, Tensor]:

@@ -15,22 +15,22 @@ from fpet import __version__
 from fpet.errors import FpetError
 
 # Each is a module of fpet.commands, whose `add_command` adds a sub-command and sets the default `run`: parsed arguments
-# -> exit code.
-COMMANDS = (
-    "train",
-    "sweep",
-    "classify",
-    "evaluate",
-    "tasks",
-    "show",
-    "data",
-    "fold",
-    "convert",
-    "methods",
-    "flops",
-    "visualize",
-    "import-backbone",
-)
+# -> exit code. With its help, which the list of commands shows without importing any.
+COMMANDS = {
+    "train": "fit one task and write its file",
+    "sweep": "train a table of methods, data and seeds",
+    "classify": "label images",
+    "evaluate": "test the accuracy of a task",
+    "tasks": "list task files",
+    "show": "print what is in a task file",
+    "data": "fetch data sets",
+    "fold": "write a task as a plain timm checkpoint",
+    "convert": "convert published adapters, PEFT LoRA and transformers models",
+    "methods": "list adapters and reducers",
+    "flops": "count multiply-accumulates by part",
+    "visualize": "draw which patches merged",
+    "import-backbone": "make a backbone file",
+}
 _VERSION = "--version"
 _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2
@@ -46,8 +46,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command line, or of one command, if `only` is one: nothing else is then imported, and
-    nothing at all for `--version`."""
+    """The parser of the whole command line, or of one command, if `only` is one: nothing else is then imported.
+
+    For any other word, such as `--help`, our own commands have names and help, but no options.
+    """
     root = _Parser(prog="fpet", description=__doc__)
     root.add_argument(_VERSION, action="version", version=f"%(prog)s {__version__}")
     subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -58,6 +60,8 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     for name in names:
         if name in installed:
             installed[name].load()(subparsers)
+        elif only not in (None, name):
+            subparsers.add_parser(name, help=COMMANDS[name])
         else:
             import_module(f"fpet.commands.{name.replace('-', '_')}").add_command(subparsers)
     return root
@@ -68,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     standard error says."""
     given = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parser(given[0] if given else None).parse_args(given)
+        word = next((one for one in given if one != "--"), "")
+        arguments = parser(word).parse_args(given)
         code = int(arguments.run(arguments))
         sys.stdout.flush()  # here, where an error is still ours to tell
         return code

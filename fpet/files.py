@@ -84,10 +84,12 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> None:
             os.fsync(file.fileno())
             Path(temporary).chmod(0o644)
             Path(temporary).replace(path)
-    except OSError as cause:
+    except BaseException as cause:  # an interrupt as well
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise error(f"{path}: cannot be written: {cause.strerror}") from cause
+        if isinstance(cause, OSError):
+            raise error(f"{path}: cannot be written: {cause.strerror}") from cause
+        raise
 
 
 def remove_abandoned(folder: Path) -> list[Path]:

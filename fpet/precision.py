@@ -8,7 +8,10 @@ import torch
 def has_bfloat16(device: torch.device) -> bool:
     """Whether the device has instructions for bfloat16; without them it is emulated and slower than float32."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        if (device.index or 0) >= torch.cuda.device_count():  # there is none, as its use will show
+            return False
+        with torch.cuda.device(device):  # it asks the current one
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from fpet.json_values import is_finite
 from fpet.words import count
 
 # name -> dtype of autocast
 PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+_WHOLE = ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed")
 # Of whole numbers. Torch takes seeds up to twice that: those of epochs and processes lie above the recipe's.
 _LIMIT = 2**63
 
@@ -27,7 +29,7 @@ class Recipe:
     in epochs; the last epoch is always validated. Whole numbers are below 2**63.
 
     Raises:
-        ValueError: if a number is out of its range.
+        ValueError: if a number is out of its range, or no whole number where one is due.
     """
 
     epochs: int = 100
@@ -43,6 +45,12 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in _WHOLE:
+            if type(getattr(self, name)) is not int:
+                raise ValueError(f"{name} = {getattr(self, name)} should be a whole number")
+        for name in ("lr", "min_lr", "warmup_lr", "weight_decay"):
+            if not is_finite(getattr(self, name)):
+                raise ValueError(f"{name} = {getattr(self, name)} should be finite")
         for name in ("epochs", "batch_size", "validate_every", "lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} = {getattr(self, name)} should be above 0")
@@ -51,7 +59,7 @@ class Recipe:
                 raise ValueError(f"{name} = {getattr(self, name)} should not be below 0")
         if not 0 <= self.drop_path < 1:
             raise ValueError(f"drop_path = {self.drop_path} should be in [0, 1)")
-        for name in ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed"):
+        for name in _WHOLE:
             if getattr(self, name) >= _LIMIT:
                 raise ValueError(f"{name} = {getattr(self, name)} should be below 2**63")
         if self.precision not in PRECISIONS:

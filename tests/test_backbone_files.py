@@ -17,6 +17,7 @@ import timm
 import torch
 from timm.models import load_checkpoint
 from timm.models.vision_transformer import checkpoint_filter_fn
+from torch import nn
 from torch.nn import functional as F
 
 from fpet.backbone import Backbone, create_backbone, load_backbone, save_backbone
@@ -185,6 +186,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path, write: Call
 
 WRONG: dict[str, Any] = {
     "neither safetensors": b"\x00" * 64,
+    "it holds a pickled torch.nn.modules.linear.Linear, not tensors; save the model's state_dict": nn.Linear(2, 2),
     "damaged or incomplete": b"PK\x03\x04" + b"\x00" * 64,
     "not a torch checkpoint of plain weights": b"\x80\x02garbage",
     "holds a list": [1, 2],
@@ -195,6 +197,15 @@ WRONG: dict[str, Any] = {
     "RADIO": {"radio_model.model.blocks.0.norm1.weight": torch.zeros(24)},
     "of no known layout": {"visual.class_embedding": torch.zeros(24), "visual.proj": torch.zeros(3)},
 }
+
+
+def test_torchs_words_come_in_one_plain_line(tmp_path: Path) -> None:
+    for content in (pickle.dumps({"a": b"\x1b[2J"}, protocol=4), b"\x80\x02c\x1b[2Jos\nsystem\n."):
+        (tmp_path / "weights.pth").write_bytes(content)
+        with pytest.raises(BackboneError) as refusal:
+            load_backbone(tmp_path / "weights.pth", VIT, SMALL)
+        assert str(refusal.value).isprintable()
+        assert "PyTorch 2.6" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("message", WRONG)

@@ -114,7 +114,7 @@ HUB = """
 import sys
 from fpet.cli import main
 for name in sys.argv[1:]:
-    command = ["import-backbone", f"timm:{name}", "--architecture-arguments", "img_size=80"]
+    command = ["import-backbone", f"timm:{name}", "--architecture-arguments", "img_size=80,norm_eps=1e-5"]
     print(main([*command, "--output", f"{name}.st"]))
 """
 
@@ -145,7 +145,8 @@ def test_timms_own_download_is_used_when_asked_for(tmp_path: Path) -> None:
     assert "pools by 'map'" in uncovered
     assert sorted(path.name for path in tmp_path.glob("*.st")) == ["test_vit.r160_in1k.st"]
     stock.set_input_size([80, 80])
-    loaded = load_backbone(tmp_path / "test_vit.r160_in1k.st")
+    loaded: Any = load_backbone(tmp_path / "test_vit.r160_in1k.st")
+    assert (loaded.arguments["norm_eps"], loaded.vit.norm.eps) == (1e-5, 1e-5)
     for name, value in loaded.vit.state_dict().items():
         assert torch.equal(value, stock.state_dict()[name]), name
 

@@ -141,6 +141,8 @@ def test_the_key_comes_from_a_file(images: list[str], tmp_path: Path, capsys: py
         (["--task", "digits", "--url", "SERVICE", "--precision", "bfloat16"], "--precision: with --url"),
         (["--task", "digits", "--url", "SERVICE", "--backbone", "b.safetensors"], "--backbone: with --url"),
         (["--task", "digits", "--key-file", "key"], "name its --url"),
+        (["/", "--task", "digits"], "/: this is a folder; name the image files in it"),
+        (["/", "--task", "digits", "--url", "SERVICE"], "/: this is a folder; name the image files in it"),
         (["--task", "digits", "--url", "SERVICE", "--key-file", "missing"], "missing: the key cannot be read"),
     ],
 )

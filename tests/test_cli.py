@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import save_backbone
 from fpet.cli import main
+from fpet.precision import emulation
 from fpet.recipe import Recipe
 from fpet.task import Task
 
@@ -79,6 +81,17 @@ def test_evaluation_confirms_what_the_task_states(
     assert f"{report['accuracy']:.4f}  with its token reduction (17 -> 9 tokens)" in capsys.readouterr().out
 
 
+def test_evaluation_in_another_precision(task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", "--task", str(task), "--backbone", str(backbone), "--json"]
+    assert main([*command, "--precision", "bfloat16"]) == 0
+    captured = capsys.readouterr()
+    rounded = json.loads(captured.out)
+    assert rounded["precision"] == "bfloat16"
+    assert rounded["accuracy"] == pytest.approx(Task.load(task).header.provenance["test"]["accuracy"], abs=0.03)
+    emulated = emulation("bfloat16", torch.device("cpu"))
+    assert (f"fpet: {emulated}; leave out --precision" in captured.err.splitlines()) == bool(emulated)
+
+
 def test_evaluation_tells_classes_apart(task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["evaluate", "--task", str(task), "--backbone", str(backbone), "--per-class"]
     assert main([*command, "--json"]) == 0
@@ -141,6 +154,7 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         (["--adapter", "vpt-deep", "--adapter-arguments", f"prompts={10**18}"], "vpt-deep: the arguments prompts ="),
         (["--adapter", "repadapter", "--adapter-arguments", "dim=-8"], "repadapter: the arguments dim = -8 make no"),
         (["--adapter-arguments", f"scale={10**30}"], f"adaptformer: scale = {10**30} is not of type float"),
+        (["--lr", "inf"], "lr = inf should be finite"),
         (["--lr", "0"], "lr = 0.0 should be above 0"),
         (["--seed", "-1"], "seed = -1 should not be below 0"),
         (["--seed", str(2**64 - 1)], f"seed = {2**64 - 1} should be below 2**63"),
@@ -155,7 +169,7 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
 def test_wrong_input_is_one_line(
     wrong: list[str], message: str, backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*train(backbone, tmp_path / "task.safetensors"), *wrong]) == 2
+    assert main([*train(backbone, tmp_path / "digits.safetensors"), *wrong]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("fpet: ")
     assert captured.err.count("\n") == 1
@@ -177,7 +191,8 @@ def test_an_output_that_no_command_would_take_for_a_task_is_refused(
 def test_a_finished_task_is_not_overwritten(task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = task.read_bytes()
     assert main(train(backbone, task)) == 2
-    assert "delete it or name another --output" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "delete it or name another --output; to train a task anew that is served, name another folder's" in said
     assert task.read_bytes() == before
 
 

@@ -108,7 +108,7 @@ def test_a_bad_image_is_named_and_holds_up_no_other(client: Client, tmp_path: Pa
         client.classify(images, "digits")
     with pytest.raises(ImageError, match=r"image 0: .* open as text"), bad.open() as text:
         client.classify(io.StringIO(text.read()), "digits")  # type: ignore[arg-type]
-    with pytest.raises(ImageError, match="image 0: a int is no image"):
+    with pytest.raises(ImageError, match="image 0: an object of type int is no image"):
         client.classify([5], "digits")  # type: ignore[list-item]
 
 

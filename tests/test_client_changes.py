@@ -122,6 +122,7 @@ async def test_coroutines_answer_as_threads_do(own: Serving, tmp_path: Path) -> 
         many = client.classify_many(IMAGES, ["digits", "plain"], outputs=["logits"])
         each = client.classify_each(bad, "digits")
         explained, told = client.explain(IMAGES[0], "digits"), client.task("digits")
+        drawn = client.explain_png(IMAGES[0], "digits")
     async with AsyncClient(url(own), key=KEY, batch=4) as other:
         theirs = await other.classify(IMAGES, "digits", outputs=["logits"])
         assert_alike(theirs, ours)
@@ -132,6 +133,7 @@ async def test_coroutines_answer_as_threads_do(own: Serving, tmp_path: Path) -> 
             str(one) for one in each if isinstance(one, ImageError)
         ]
         assert await other.explain(IMAGES[0], "digits") == explained
+        assert await other.explain_png(IMAGES[0], "digits") == drawn
         assert (await other.task("digits"), (await other.tasks())[0]) == (told, told)
         assert {task.task for task in (await other.savings()).tasks} >= {"digits", "plain"}
         assert await other.ready()

@@ -6,14 +6,16 @@ import dataclasses
 
 import pytest
 from asking import IMAGES, url
+from peer import Answer, peer
 from serving import Serving
 
 from fpet.client import (
     Client,
+    ImageError,
     RefusedImageError,
+    ServiceError,
     UnreachableError,
 )
-from fpet.errors import ImageError
 
 
 def test_what_is_told_of_tasks_is_typed(client: Client, service: Serving) -> None:
@@ -45,6 +47,19 @@ def test_an_explanation_is_typed(client: Client, service: Serving) -> None:
         client.explain(b"no picture", "digits")
     with pytest.raises(ImageError, match="cannot be read"):
         client.explain("missing.png", "digits")
+
+
+def test_an_explanation_is_a_picture_too(client: Client, service: Serving) -> None:
+    plain = service.client.post("/v1/tasks/digits/explain", files={"image": IMAGES[0]})
+    assert client.explain_png(IMAGES[0], "digits") == plain.content
+    assert plain.content.startswith(b"\x89PNG")
+    with pytest.raises(RefusedImageError, match="image 0: the bytes are not an image"):
+        client.explain_png(b"no picture", "digits")
+    with pytest.raises(ImageError, match="cannot be read"):
+        client.explain_png("missing.png", "digits")
+    wrong = pytest.raises(ServiceError, match="is not one of this service: its type is text/html, not image/png")
+    with peer([Answer(200, "", {"content-type": "text/html"})]) as there, Client(there.url) as other, wrong:
+        other.explain_png(IMAGES[0], "digits")
 
 
 def test_where_nobody_listens(service: Serving) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fpet
-from fpet.cli import main
+from fpet.cli import COMMANDS, main, parser
 from fpet.commands.options import keyword_arguments
 from fpet.recipe import Recipe
 
@@ -22,6 +23,32 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert capsys.readouterr().out == f"fpet {fpet.__version__}\n"
     assert re.fullmatch(r"\d+\.\d+\.\d+", fpet.__version__)
+
+
+_LISTED = """
+import sys
+from fpet.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print([name for name in ("torch", "timm", "numpy", "PIL") if name in sys.modules], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("given", "code"), [(["--help"], 0), (["-h"], 0), ([], 2), (["trian"], 2)])
+def test_commands_are_listed_without_importing_them(given: list[str], code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", _LISTED, *given], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, "[]")
+    if code == 0:
+        assert all(f"    {name} " in done.stdout or f"    {name}\n" in done.stdout for name in (*COMMANDS, "serve"))
+
+
+def test_the_list_says_of_each_command_what_the_command_says() -> None:
+    def said(only: str | None) -> dict[str, str | None]:
+        (commands,) = (one for one in parser(only)._actions if isinstance(one, argparse._SubParsersAction))
+        return {one.dest: one.help for one in commands._choices_actions}
+
+    assert said("--help") == said(None)
 
 
 def test_an_output_that_cannot_be_written_is_one_line() -> None:
@@ -58,7 +85,7 @@ def test_malformed_arguments_are_refused(wrong: str, capsys: pytest.CaptureFixtu
     ("command", "options"),
     [
         ("train", ["--data", "--name", "--output", "--adapter", "--adapter-arguments", "--reducer", "--backbone"]),
-        ("evaluate", ["--task", "--data", "--backbone", "--baseline", "--json"]),
+        ("evaluate", ["--task", "--data", "--backbone", "--baseline", "--precision", "--json"]),
         ("tasks", ["--folder", "--json"]),
     ],
 )

@@ -146,6 +146,14 @@ def test_a_task_that_no_such_file_can_hold_is_refused(
     assert message in refusal(source, "--to", "published")
 
 
+def test_the_backbone_has_to_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, output = tmp_path / "a.bin", tmp_path / "output.safetensors"
+    written(source, "lora", 32)
+    assert main(["convert", str(source), *options("lora", 32), "--output", str(output)]) == 2
+    assert capsys.readouterr().err == f"fpet: {source}: give the --backbone that this adapter was trained on\n"
+    assert not output.exists()
+
+
 def test_a_name_by_which_no_command_would_know_the_output_is_refused(tmp_path: Path, refusal: Refusal) -> None:
     source, task = tmp_path / "a.bin", tmp_path / "a.safetensors"
     written(source, "lora", 32)

@@ -34,6 +34,23 @@ def test_a_transformers_backbone_has_the_same_features(kind: str, tmp_path: Path
         torch.testing.assert_close(vit.forward_features(IMAGES), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", HUGGING_FACE)
+def test_what_reads_weights_of_transformers_is_said_where_they_cannot_be(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, output = tmp_path / "base", ["--output", str(tmp_path / "backbone.safetensors")]
+    hugging_face_model(kind).save_pretrained(base)
+    bare = {name.removeprefix(f"{kind}."): value for name, value in load_file(base / "model.safetensors").items()}
+    save_file(bare, tmp_path / "bare.safetensors")
+    capsys.readouterr()  # what the library says when it saves
+    for source in (base, base / "model.safetensors", tmp_path / "bare.safetensors"):
+        for named in ([], ["--architecture", "vit_base_patch16_224"]):
+            assert main(["import-backbone", str(source), *named, *output]) == 2
+            said = capsys.readouterr().err
+            assert said.startswith(f"fpet: {source}: th")
+            assert "`fpet convert FOLDER --output FILE` makes a backbone of a folder" in said
+
+
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 1e-3])
 def test_the_epsilon_of_the_norms_comes_along(epsilon: float, tmp_path: Path) -> None:
     """Fresh tokens are so small that they feel it, and the file says it: features are the same after saving."""

@@ -46,6 +46,16 @@ def unfinished(tmp_path: Path) -> Path:
     return left
 
 
+def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "task", b"before", TaskError)
+    script = KILLED.replace("signal.SIG_DFL", "signal.default_int_handler")
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "task")], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert ended.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("task", b"before")]
+
+
 def test_what_a_killed_writer_left_is_removed_after_an_hour(unfinished: Path) -> None:
     folder = unfinished.parent
     assert unfinished.stat().st_size == 1000

@@ -207,5 +207,22 @@ def test_a_checkpoint_that_is_not_covered_is_refused(
 def test_pickled_weights_are_refused(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "adapter_config.json").write_bytes((made / "peft" / "adapter_config.json").read_bytes())
     (tmp_path / "adapter_model.bin").write_bytes(b"")
-    assert main(["convert", str(tmp_path), "--output", str(tmp_path / "task.safetensors")]) == 2
+    files = ["--backbone", str(made / "backbone.safetensors"), "--output", str(tmp_path / "task.safetensors")]
+    assert main(["convert", str(tmp_path), *files]) == 2
     assert "there is no adapter_model.safetensors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", [None, "google/vit-base-patch16-224"])
+def test_the_backbone_of_an_adapter_has_to_be_given_and_is_told(
+    named: str | None, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, task = shutil.copytree(made / "peft", tmp_path / "peft"), tmp_path / "task.safetensors"
+    rewrite(folder, base_model_name_or_path=named)
+    command = ["convert", str(folder), "--output", str(task)]
+    assert main(command) == 2
+    called = f", which it calls {named!r}" if named else ""
+    assert capsys.readouterr().err == f"fpet: {folder}: give the --backbone that this adapter was trained on{called}\n"
+    assert not task.exists()
+    assert main([*command, "--backbone", str(made / "backbone.safetensors")]) == 0
+    backbone = Task.load(task).header.backbone
+    assert capsys.readouterr().out.endswith(f", on {backbone.architecture} {backbone.fingerprint[:12]}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,12 @@ def test_the_recipe_is_the_papers() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"epochs": 0}, {"lr": 0.0}, {"seed": -1}, {"drop_path": 1.0}, {"precision": "float8"}, {"lr": float("nan")}],
+    [
+        *({"epochs": 0}, {"lr": 0.0}, {"seed": -1}, {"drop_path": 1.0}, {"precision": "float8"}, {"lr": math.nan}),
+        *({name: value} for name in ("lr", "min_lr", "warmup_lr", "weight_decay") for value in (math.inf, 10**400)),
+        *({name: 1.5} for name in ("epochs", "batch_size", "warmup_epochs", "validate_every", "seed")),
+    ],
+    ids=lambda wrong: next(iter(wrong)),
 )
 def test_numbers_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

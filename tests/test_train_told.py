@@ -30,7 +30,7 @@ def told(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     """What is said on standard error of a training whose data is not there."""
 
     def tell(*more: str) -> str:
-        files = ["--backbone", str(backbone), "--output", str(tmp_path / "task.safetensors")]
+        files = ["--backbone", str(backbone), "--output", str(tmp_path / "digits.safetensors")]
         assert main(["train", "--data", "nowhere", "--name", "digits", *files, *more]) == 2
         return capsys.readouterr().err
 
@@ -53,6 +53,7 @@ def told(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["--reducer-arguments", "dropout=-0.1"], "bdm: dropout = -0.1 should be in [0, 1)"),
         (["--precision", "float16"], "float16 is for training on a GPU"),
         (["--name", "Not/A/Name"], "name 'Not/A/Name' is not 1 to 64"),
+        (["--name", "mine"], "digits.safetensors: a task's file has the task's name; call it mine.safetensors, or"),
     ],
 )
 def test_methods_are_checked_before_the_data_is_read(wrong: list[str], message: str, told: Told) -> None:

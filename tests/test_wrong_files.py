@@ -22,7 +22,8 @@ AS_TASK = {
 AS_BACKBONE = {
     "task": "this is a task, not a backbone",
     "folded": "this is a folded task, a checkpoint for stock timm, not the backbone of a task",
-    "foreign": "the file does not say its architecture; name the timm model",
+    "foreign": "the file does not say its architecture; name the timm model: `fpet import-backbone FILE --architecture "
+    "NAME` makes a file that says it",
 }
 TASK_COMMANDS = (
     "classify nothing.png --task {wrong} --backbone {backbone}",

@@ -33,6 +33,7 @@ from fpet.client.errors import (
     UnreachableError,
 )
 from fpet.client.synchronous import Client
+from fpet.errors import ImageError
 
 __all__ = [
     "AsyncClient",
@@ -43,6 +44,7 @@ __all__ = [
     "DeadlineExceededError",
     "Explanation",
     "ForbiddenError",
+    "ImageError",
     "InvalidRequestError",
     "NotFoundError",
     "NotReadyError",

@@ -69,7 +69,12 @@ class AsyncClient(Session):
     async def explain(self, image: Picture, task: str) -> Explanation:
         """Which patches of an image merged."""
         encoded = await asyncio.to_thread(single, image)
-        return await self._run(self._explain(encoded, task))
+        return await self._run(self._about(encoded, calls.explain(task, encoded.data)))
+
+    async def explain_png(self, image: Picture, task: str) -> bytes:
+        """A PNG of an image whose merged patches have their mean colour."""
+        encoded = await asyncio.to_thread(single, image)
+        return await self._run(self._about(encoded, calls.explain_png(task, encoded.data)))
 
     async def tasks(self) -> list[TaskInfo]:
         """All tasks, by name."""

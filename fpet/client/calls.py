@@ -15,6 +15,7 @@ from fpet.client.exchange import Call, Query
 Answer = TypeVar("Answer")
 Change = Literal["load", "unload", "pin", "unpin"]
 Output = Literal["probabilities", "logits", "embedding"]
+_PNG = "image/png"
 
 
 class Options(TypedDict, total=False):
@@ -81,6 +82,17 @@ def explain(task: str, image: bytes) -> Call[Explanation]:
         return answers.explanation(response.json())
 
     return Call("POST", _path(task, "/explain"), read, {"format": "json"}, images=[image])
+
+
+def explain_png(task: str, image: bytes) -> Call[bytes]:
+    """The same as a picture."""
+
+    def read(response: httpx.Response) -> bytes:
+        if (found := response.headers.get("content-type", "unknown")) != _PNG:
+            raise ValueError(f"its type is {found}, not {_PNG}")
+        return response.content
+
+    return Call("POST", _path(task, "/explain"), read, {"format": "png"}, images=[image])
 
 
 def tasks() -> Call[list[TaskInfo]]:

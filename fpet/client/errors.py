@@ -1,6 +1,7 @@
 """What a client may meet.
 
 FpetError
+├── ImageError                 an image that cannot be read or encoded here; of it nothing is sent
 └── ServiceError               any other answer that is no success
     ├── UnauthorizedError      401  the request needs a key and has none
     ├── ForbiddenError         403  the key is wrong, or does not permit this

@@ -112,7 +112,7 @@ def _bytes(image: Any) -> bytes:
         if isinstance(data, bytes):
             return data
         raise ImageError("the file is open as text; open it in binary mode")
-    raise ImageError(f"a {type(image).__name__} is no image")
+    raise ImageError(f"an object of type {type(image).__name__} is no image")
 
 
 def _storable(image: Image.Image) -> Image.Image:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import httpx
 
 from fpet.client import calls
-from fpet.client.answers import Classification, Explanation
+from fpet.client.answers import Classification
 from fpet.client.calls import Options
 from fpet.client.errors import RefusedImageError, ServiceError, concerns_images
 from fpet.client.exchange import Call, Conversation, ask
@@ -71,9 +71,10 @@ class Session:
     def _ask_once(self, call: Call[Answer]) -> Conversation[Answer]:
         return ask(call, Patience(self.timeout, retries=0), math.inf)
 
-    def _explain(self, image: Encoded, task: str) -> Conversation[Explanation]:
+    def _about(self, image: Encoded, call: Call[Answer]) -> Conversation[Answer]:
+        """Asks about one image, which an error names."""
         try:
-            return (yield from self._ask(calls.explain(task, image.data)))
+            return (yield from self._ask(call))
         except ServiceError as error:
             if not concerns_images(error):
                 raise

@@ -76,7 +76,13 @@ class Client(Session):
 
     def explain(self, image: Picture, task: str) -> Explanation:
         """Which patches of an image merged; raises ImageError if it is unreadable or refused."""
-        return self._run(self._explain(single(image), task))
+        encoded = single(image)
+        return self._run(self._about(encoded, calls.explain(task, encoded.data)))
+
+    def explain_png(self, image: Picture, task: str) -> bytes:
+        """A PNG of an image whose merged patches have their mean colour; raises as `explain`."""
+        encoded = single(image)
+        return self._run(self._about(encoded, calls.explain_png(task, encoded.data)))
 
     def tasks(self) -> list[TaskInfo]:
         """All tasks, by name."""

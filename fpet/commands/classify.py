@@ -23,7 +23,6 @@ from fpet.vit import AdaptedViT
 _DESCRIPTION = """Prints a line for each image: the file, and the most probable labels with their probabilities. Without
 --url the task runs in this process. The exit code is 1 if an image could not be classified."""
 _BATCH = 16
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _IN_PROCESS = ("backbone", "architecture", "architecture_arguments", "device", "precision")
 _SOME_FAILED = 1
 
@@ -49,17 +48,13 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     options.add_backbone(parser)
-    parser.add_argument(
-        "--precision",
-        choices=list(_DTYPES),
-        default="float32",
-        help="of weights and activations in this process (default: %(default)s)",
-    )
+    options.add_precision(parser)
     parser.set_defaults(run=run, in_process={name: parser.get_default(name) for name in _IN_PROCESS})
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Classifies and prints."""
+    options.refuse_folders(arguments.images)
     failed = False
     for path, row in zip(arguments.images, _rows(arguments), strict=True):
         if "error" in row:
@@ -122,8 +117,8 @@ def _compute(arguments: argparse.Namespace) -> Iterator[Row]:
     labels = len(task.header.labels)
     if arguments.top_k > labels:
         raise UnsupportedError(f"--top-k {arguments.top_k}: the task {task.header.name} has {labels} labels")
-    dtype = _DTYPES[arguments.precision]
     backbone = options.backbone(arguments)
+    dtype = options.precision(arguments)
     backbone.vit.to(dtype)
     reduced = task.build(backbone, dtype, arguments.device)
     model = reduced if arguments.tokens == "reduced" else reduced.unreduced()

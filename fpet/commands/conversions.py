@@ -29,7 +29,7 @@ def from_published(arguments: argparse.Namespace) -> str:
     entry = _entry(arguments)
     if (entry.classes or 0) > 8 * len(data):  # each would get a label before the length is compared
         raise TaskError(f"{path}: {len(data)} bytes cannot hold a head of {entry.classes} classes")
-    backbone = options.backbone(arguments)
+    backbone = _named_backbone(arguments)
     preprocessing = dataclasses.replace(preprocessing_of(backbone), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     header = _header(arguments, backbone, entry, preprocessing, data)
     try:
@@ -42,7 +42,7 @@ def from_published(arguments: argparse.Namespace) -> str:
 def from_peft(arguments: argparse.Namespace) -> str:
     """A PEFT checkpoint to a task."""
     folder: Path = arguments.input
-    backbone = options.backbone(arguments)
+    backbone = _named_backbone(arguments, peft.base_model(folder))
     found = peft.read_peft(folder, backbone.geometry.depth)
     preprocessing = dataclasses.replace(preprocessing_of(backbone), interpolation=arguments.interpolation or "bicubic")
     data = read_bytes(folder / peft.WEIGHTS, TaskError)
@@ -76,6 +76,17 @@ def from_transformers(arguments: argparse.Namespace) -> str:
     provenance = {"source": f"transformers: {arguments.input.name}"}
     save_backbone(arguments.output, backbone.vit, backbone.architecture, backbone.arguments, provenance)
     return f"{backbone.architecture} with {backbone.arguments}"
+
+
+def _named_backbone(arguments: argparse.Namespace, base: str = "") -> Backbone:
+    """--backbone, which has to be given: an adapter fits every backbone of its shape, and works with one.
+
+    base: what the adapter says that it was trained on, or empty.
+    """
+    if arguments.backbone is None:
+        named = f", which it calls {base!r}" if base else ""
+        raise UnsupportedError(f"{arguments.input}: give the --backbone that this adapter was trained on{named}")
+    return options.backbone(arguments)
 
 
 def _entry(arguments: argparse.Namespace) -> Published:
@@ -136,4 +147,5 @@ def _labels(arguments: argparse.Namespace, classes: int | None) -> tuple[str, ..
 
 
 def _summary(header: TaskHeader) -> str:
-    return f"{header.adapter.kind} with {header.adapter.arguments}, {len(header.labels)} classes"
+    backbone = f"{header.backbone.architecture} {header.backbone.fingerprint[:12]}"
+    return f"{header.adapter.kind} with {header.adapter.arguments}, {len(header.labels)} classes, on {backbone}"

@@ -33,14 +33,14 @@ class _Conversion:
     suffix: str = ""
 
 
-_TASK = frozenset({"name", "labels", "reducer", "reducer_arguments"})
+_TASK = frozenset({"backbone", "name", "labels", "reducer", "reducer_arguments"})
 _PUBLISHED = frozenset({"catalog", "adapter", "dim", "scale", "bits", "head_bits", "classes"})
 _CONVERSIONS = {
     "published": _Conversion(conversions.from_published, _TASK | _PUBLISHED, ".safetensors"),
     "peft": _Conversion(conversions.from_peft, _TASK | {"interpolation"}, ".safetensors"),
     "transformers": _Conversion(conversions.from_transformers),
-    "to published": _Conversion(conversions.to_published, frozenset({"to"}), ".bin"),
-    "to peft": _Conversion(conversions.to_peft, frozenset({"to", "library"})),
+    "to published": _Conversion(conversions.to_published, frozenset({"backbone", "to"}), ".bin"),
+    "to peft": _Conversion(conversions.to_peft, frozenset({"backbone", "to", "library"})),
 }
 
 
@@ -54,7 +54,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.set_defaults(run=run)
     parser.add_argument("input", type=Path, metavar="INPUT", help="file or folder to convert")
     parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="file or folder to write")
-    options.add_backbone(parser)
+    options.add_backbone(parser, default="the embedded one; for an adapter from elsewhere it has to be given")
     back = parser.add_argument_group("from a task file")
     back.add_argument("--to", choices=("published", "peft"), help="what to write")
     back.add_argument("--library", choices=LIBRARIES, help="whose layers PEFT is for (default: as the task has them)")

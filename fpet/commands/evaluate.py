@@ -19,8 +19,8 @@ from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task
 from fpet.words import count, first
 
-_DESCRIPTION = """Classifies the full test set with the task's token reduction and without, in float32, and prints the
-share of right answers. Of a folder with one folder a class, 20 % of each class are tested; for all to be tested, put
+_DESCRIPTION = """Classifies the full test set with the task's token reduction and without, and prints the share of
+right answers. Of a folder with one folder a class, 20 % of each class are tested; for all to be tested, put
 the folders of the classes into a folder test/, and give the folder that test/ lies in."""
 _CLASS_COLUMNS = ("label", "images", "accuracy", "accuracy_unreduced", "mostly_taken_for", "times")
 
@@ -32,6 +32,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     options.add_task(parser)
     options.add_data(parser, required=False, default=" (default: what the task was trained on)")
     options.add_backbone(parser)
+    options.add_precision(parser)
     parser.add_argument(
         "--batch-size", type=options.positive, default=64, help="images a forward (default: %(default)s)"
     )
@@ -53,13 +54,21 @@ def run(arguments: argparse.Namespace) -> int:
     _check_fits(task, dataset)
     if arguments.baseline and not len(dataset.train):
         raise UnsupportedError(f"--baseline: {dataset.name} has no training images to fit a classifier on")
-    model = task.build(options.backbone(arguments), device=arguments.device)
+    backbone = options.backbone(arguments)
+    dtype = options.precision(arguments)
+    backbone.vit.to(dtype)
+    model = task.build(backbone, dtype, arguments.device)
     counted = confusion(model, dataset.test, task.header.preprocessing, arguments.batch_size)
     evaluation = summary(model, counted)
     classes = list(_classes(dataset.labels, counted)) if arguments.per_class else []
     baseline = raw_pixel_baseline(dataset) if arguments.baseline else None
     if arguments.json:
-        report = {"task": task.header.name, "digest": task.digest, "data": dataset.name}
+        report = {
+            "task": task.header.name,
+            "digest": task.digest,
+            "data": dataset.name,
+            "precision": arguments.precision,
+        }
         extra: dict[str, Any] = {} if baseline is None else {"baseline": dataclasses.asdict(baseline)}
         extra |= {"classes": classes} if classes else {}
         print(json.dumps({**report, **dataclasses.asdict(evaluation), **extra}))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import torch
 
 from fpet.backbone import Backbone, load_backbone
 from fpet.backbone_hub import download_backbone
 from fpet.data import SOURCES, Dataset, Reading, load_dataset
 from fpet.errors import BackboneError, UnsupportedError
+from fpet.precision import emulation
 from fpet.preprocess import Triple
+from fpet.recipe import PRECISIONS
 from fpet.task import Task
 from fpet.weights import default_backbone, task_path
 
@@ -51,17 +55,29 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_backbone(parser: argparse.ArgumentParser) -> None:
-    """Adds --backbone, --architecture, --architecture-arguments and --device, which `backbone` reads."""
+def add_backbone(parser: argparse.ArgumentParser, *, default: str = "the embedded one") -> None:
+    """Adds --backbone, --architecture, --architecture-arguments and --device, which `backbone` reads.
+
+    default: what is said of a --backbone that is not given.
+    """
     parser.add_argument(
         "--backbone",
-        default=str(default_backbone()),
         metavar="BACKBONE",
         help=f"file of the frozen Vision Transformer, or {HUB}NAME to have timm fetch its pre-trained weights "
-        "(default: the embedded one)",
+        f"(default: {default})",
     )
     add_architecture(parser)
     parser.add_argument("--device", default="cpu", help="torch device, cpu or cuda[:N] (default: %(default)s)")
+
+
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """Adds --precision, which `precision` reads."""
+    parser.add_argument(
+        "--precision",
+        choices=list(PRECISIONS),
+        default="float32",
+        help="of weights and activations in this process (default: %(default)s)",
+    )
 
 
 def add_architecture(parser: argparse.ArgumentParser) -> None:
@@ -111,11 +127,19 @@ def backbone(arguments: argparse.Namespace) -> Backbone:
         BackboneError: if the file cannot be used.
         UnsupportedError: if the backbone is not covered, or there is no such device.
     """
-    loaded = open_backbone(arguments.backbone, arguments.architecture, arguments.architecture_arguments)
+    source = str(default_backbone()) if arguments.backbone is None else arguments.backbone
+    loaded = open_backbone(source, arguments.architecture, arguments.architecture_arguments)
     if loaded.resampled_from:
-        print(f"fpet: {arguments.backbone}: {resampling(loaded)}", file=sys.stderr)
+        print(f"fpet: {source}: {resampling(loaded)}", file=sys.stderr)
     loaded.move(arguments.device)
     return loaded
+
+
+def precision(arguments: argparse.Namespace) -> torch.dtype:
+    """The type of --precision, said on standard error to be slow if --device, which must be usable, emulates it."""
+    if slow := emulation(arguments.precision, torch.device(arguments.device)):
+        print(f"fpet: {slow}; leave out --precision", file=sys.stderr)
+    return PRECISIONS[arguments.precision] or torch.float32
 
 
 def open_backbone(
@@ -136,10 +160,13 @@ def open_backbone(
     return download_backbone(source.removeprefix(HUB), arguments, normalization)
 
 
-def refuse_existing(output: Path) -> None:
-    """Raises UnsupportedError if there is such a file or folder: nothing that was made before is overwritten."""
+def refuse_existing(output: Path, instead: str = "") -> None:
+    """Raises UnsupportedError if there is such a file or folder: nothing that was made before is overwritten.
+
+    instead: what else there is to do about it.
+    """
     if output.exists():
-        raise UnsupportedError(f"{output}: it is there already; delete it or name another --output")
+        raise UnsupportedError(f"{output}: it is there already; delete it or name another --output{instead}")
 
 
 def resampling(backbone: Backbone) -> str:
@@ -148,6 +175,13 @@ def resampling(backbone: Backbone) -> str:
         return ""
     old, new = ("x".join(map(str, grid)) for grid in (backbone.resampled_from, backbone.geometry.grid))
     return f"position embeddings resampled from {old} to {new}"
+
+
+def refuse_folders(images: Sequence[Path]) -> None:
+    """Raises UnsupportedError for a folder among images."""
+    for path in images:
+        if path.is_dir():
+            raise UnsupportedError(f"{path}: this is a folder; name the image files in it, such as {path}/*")
 
 
 def positive(text: str) -> int:

@@ -46,6 +46,8 @@ _RECIPE_HELP = {
     "precision": f"of matrix products: {', '.join(PRECISIONS)}; float16 on a GPU only",
     "seed": "of initial weights, order of images, dropout and stochastic depth",
 }
+# What a service of the folder serves is replaced at once, never half written.
+_INSTEAD = "; to train a task anew that is served, name another folder's --output, and then move or PUT that file here"
 _CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(PRECISIONS)}
 
 
@@ -55,7 +57,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.set_defaults(run=run)
     parser.add_argument("--name", required=True, help="name of the task: a-z, 0-9, '.', '_', '-'")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="task file, *.safetensors (default: runs/NAME.safetensors)"
+        "--output", type=Path, metavar="FILE", help="task file, NAME.safetensors (default: runs/NAME.safetensors)"
     )
     options.add_data(parser, required=True)
     options.add_backbone(parser)
@@ -100,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
             if group.rank == 0:
                 writing.enter_context(sole_writer(output))
                 writing.enter_context(_told_if_interrupted(_checkpoints(arguments, output)))
-            options.refuse_existing(output)
+            options.refuse_existing(output, _INSTEAD)
             fitted, dataset = _fit(arguments, output, backbone, recipe, group)
         if group.rank == 0:
             _save(output, fitted, dataset, recipe)
@@ -116,12 +118,21 @@ def _fit(
     methods = method_options.methods(arguments, backbone.geometry.depth)
     # With any labels: what is wrong should show before data is read, which may take long.
     check_fit(new_header(arguments.name, ("0", "1"), backbone, methods, arguments.head_bits), backbone, recipe, scales)
+    _check_name(output, arguments.name)
     if group.rank == 0:
         _warn(recipe, torch.device(arguments.device))
     dataset = options.dataset(arguments, arguments.data)
     header = new_header(arguments.name, dataset.labels, backbone, methods, arguments.head_bits)
     board, checkpoint = arguments.tensorboard, _checkpoint(output)
     return fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group), dataset
+
+
+def _check_name(output: Path, name: str) -> None:
+    """Raises UnsupportedError unless the file is called as its task, without which no service takes it."""
+    if output.stem != name:
+        raise UnsupportedError(
+            f"{output}: a task's file has the task's name; call it {name}.safetensors, or give --name"
+        )
 
 
 def _checkpoint(output: Path) -> Path:

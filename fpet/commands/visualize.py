@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if output.resolve() in {path.resolve() for path in arguments.images}:
         raise UnsupportedError(f"{output}: this is the image itself; name another --output")
     options.refuse_existing(output)
+    options.refuse_folders(arguments.images)
     task = options.task(arguments)
     header = task.header
     files = ImageFiles(tuple(arguments.images))

@@ -24,7 +24,9 @@ def write_folder(path: Path, files: Mapping[str, bytes], error: type[FpetError])
             (temporary / name).write_bytes(data)
         temporary.chmod(0o755)
         temporary.rename(path)
-    except OSError as cause:
+    except BaseException as cause:  # an interrupt as well
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
-        raise error(f"{path}: cannot be written: {cause.strerror}") from cause
+        if isinstance(cause, OSError):
+            raise error(f"{path}: cannot be written: {cause.strerror}") from cause
+        raise

@@ -60,6 +60,16 @@ class PeftTask:
     tensors: dict[str, Tensor]
 
 
+def base_model(folder: Path) -> str:
+    """What a checkpoint says that it was trained on; empty if it says nothing.
+
+    Raises:
+        TaskError: if its configuration cannot be read.
+    """
+    named = Fields.read(folder / CONFIG, TaskError).values.get("base_model_name_or_path")
+    return named if isinstance(named, str) else ""
+
+
 def read_peft(folder: Path, depth: int) -> PeftTask:
     """Reads a checkpoint of a model with `depth` blocks, be it a timm ViT or a ViT or DeiT of transformers.
 
