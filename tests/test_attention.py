@@ -39,6 +39,14 @@ def test_it_is_the_formula(dtype: torch.dtype, tolerance: float, biased: bool, g
     torch.testing.assert_close(found.double(), _reference(*inputs), rtol=tolerance, atol=tolerance)
 
 
+def test_it_is_the_formula_where_already_one_matrix_of_scores_is_large() -> None:
+    q, k, v, _ = _inputs(torch.bfloat16, 1100, biased=False)
+    inputs = (q[:1, :1], k[:1, :1], v[:1, :1], None)
+    with torch.inference_mode():
+        found = attend(*inputs)
+    torch.testing.assert_close(found.double(), _reference(*inputs), rtol=4 * _BFLOAT16, atol=4 * _BFLOAT16)
+
+
 @pytest.mark.parametrize("biased", [False, True])
 def test_images_do_not_depend_on_one_another(biased: bool) -> None:
     q, k, v, bias = _inputs(torch.bfloat16, biased=biased)

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from batching import ask, batching, settle, start
+from batching import Clock, ask, batching, settle, start
 
 from service.batcher import BatchError
 from service.deadline import Deadline
@@ -98,8 +98,11 @@ async def test_a_missing_result_fails_the_batch() -> None:
         await ask(subject, "a", -1)
 
 
-async def test_times_are_in_order() -> None:
-    with batching() as (subject, _):
-        with subject.admit(1) as ticket:
-            (done,) = await subject.submit(ticket, [("a", 0)], Deadline.after(20))
-        assert done.queued <= done.started <= done.finished
+async def test_times_are_those_of_the_queue_and_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with batching(max_batch=1) as (subject, model):
+        model.clock, model.seconds = Clock(monkeypatch), 1000.0
+        with subject.admit(2) as ticket:
+            first, second = await subject.submit(ticket, [("a", 0), ("a", 1)], Deadline.after(9000))
+        assert first.queued <= first.started <= first.finished <= second.started <= second.finished
+        assert second.started - second.queued == pytest.approx(1000, abs=100)
+        assert second.finished - second.started == pytest.approx(1000, abs=100)

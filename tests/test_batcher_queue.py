@@ -8,6 +8,7 @@ import threading
 import pytest
 from batching import Clock, ask, batching, settle, start
 
+from service.batcher import BatchError
 from service.deadline import Deadline
 from service.errors import DeadlineExceededError, NotReadyError, OverloadedError
 
@@ -106,11 +107,12 @@ async def test_a_group_that_is_late_holds_up_no_other(monkeypatch: pytest.Monkey
         assert [group for group, _ in model.batches] == ["a", "c"]
 
 
-async def test_who_leaves_a_batch_that_runs_takes_nobody_along() -> None:
+@pytest.mark.parametrize("group", ["a", "broken"])
+async def test_who_leaves_a_batch_that_runs_takes_nobody_along(group: str) -> None:
     with batching() as (subject, model):
         first = model.gate
         first.clear()
-        tasks = [start(subject, "a", item) for item in range(3)]
+        tasks = [start(subject, "a", 0), start(subject, group, 1), start(subject, group, 2)]
         while not model.batches:
             await asyncio.sleep(0)
         model.gate = threading.Event()
@@ -120,8 +122,9 @@ async def test_who_leaves_a_batch_that_runs_takes_nobody_along() -> None:
         tasks[1].cancel()
         await settle()
         model.gate.set()
-        assert await tasks[2] == [("a", 2)]
-        assert model.batches == [("a", [0]), ("a", [1, 2])]
+        (answer,) = await asyncio.gather(tasks[2], return_exceptions=True)
+        assert isinstance(answer, BatchError) if group == "broken" else answer == [("a", 2)]
+        assert model.batches == [("a", [0]), (group, [1, 2])]
 
 
 async def test_who_left_is_dropped_before_batching() -> None:
@@ -152,6 +155,7 @@ async def test_who_leaves_from_among_other_kinds_is_dropped() -> None:
 
 async def test_draining_answers_what_was_admitted_and_admits_nothing() -> None:
     with batching() as (subject, model):
+        await ask(subject, "a", 9)  # nobody was left once before
         model.gate.clear()
         tasks = [start(subject, "a", item) for item in range(2)]
         await settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -43,6 +44,9 @@ def test_tasks_are_available_before_they_are_loaded(catalog: Catalog) -> None:
         catalog.loaded("digits")
     with pytest.raises(UnknownTaskError, match="there is no task 'letters'"):
         catalog.loaded("letters")
+    catalog.require(["digits"])
+    with pytest.raises(TaskError, match="there is no task 'letters' to load at start-up"):
+        catalog.require(["letters", "digits"])
 
 
 def test_loading_puts_a_task_into_service(catalog: Catalog, metrics: Metrics, tmp_path: Path) -> None:
@@ -61,6 +65,23 @@ def test_a_new_file_is_a_new_generation_and_who_has_the_old_one_keeps_it(catalog
     new = catalog.loaded("digits")
     assert (old.generation, new.generation) == (1, 2)
     assert old.digest != new.digest
+
+
+def test_what_was_taken_out_of_service_stays_out(catalog: Catalog, metrics: Metrics, tmp_path: Path) -> None:
+    assert catalog.scan() == []  # nor does anything come in that nobody asked for
+    catalog.load("digits")
+    catalog.unload("digits")
+    assert metrics.registry.get_sample_value("fpet_task_bytes", {"task": "digits"}) is None
+    write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
+    assert catalog.scan() == []
+    with pytest.raises(NotReadyError, match="the task 'digits' is available") as refused:
+        catalog.loaded("digits")
+    assert refused.value.headers == {}  # it is no use to ask again
+    (tmp_path / "late.safetensors").write_bytes(b"on its way")
+    catalog.scan()
+    with pytest.raises(NotReadyError, match="the task 'late' is loading") as refused:
+        catalog.loaded("late")
+    assert refused.value.headers == {"retry-after": "1"}
 
 
 def test_a_bad_file_leaves_the_old_generation_serving(catalog: Catalog, metrics: Metrics, tmp_path: Path) -> None:
@@ -97,6 +118,18 @@ def test_whatever_a_file_does_to_its_reader_the_others_load(tmp_path: Path, capl
     states = {entry.name: catalog.load(entry.name).state for entry in catalog.entries()}
     assert states == {"digits": "loaded", "nested": "failed"}
     assert "the task nested failed to load" in caplog.text
+
+
+def test_clients_are_not_told_what_nobody_foresaw(
+    tmp_path: Path, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load(*_: object) -> NoReturn:
+        raise ZeroDivisionError("the details")
+
+    write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE)
+    entry = Catalog(tmp_path, load, metrics, max_bytes=10**6).load("digits")
+    assert (entry.state, entry.reason) == ("failed", "an internal error; the log has it")
+    assert "ZeroDivisionError: the details" in caplog.text
 
 
 def test_what_a_killed_upload_left_is_removed(tmp_path: Path) -> None:
@@ -155,6 +188,7 @@ def test_what_failed_is_tried_again_once_it_may_be_read(catalog: Catalog, tmp_pa
     assert [(entry.name, entry.state) for _ in range(3) for entry in catalog.scan()] == BROKEN
     for name in ("broken", "digits"):
         touch_permissions(tmp_path / f"{name}.safetensors")
+    assert [catalog.unread(name) for name in ("broken", "digits")] == [False, False]
     # Who may read what serves matters to nobody.
     assert [(entry.name, entry.state) for _ in range(3) for entry in catalog.scan()] == BROKEN
     assert catalog.loaded("digits").generation == 1

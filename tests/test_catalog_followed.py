@@ -13,7 +13,7 @@ from test_catalog import BACKBONE, catalog_of
 
 from fpet.errors import TaskError
 from service.catalog import Catalog
-from service.errors import StorageError
+from service.errors import InvalidTaskError, StorageError
 from service.metrics import Metrics
 
 
@@ -68,6 +68,38 @@ def test_the_same_bytes_again_are_the_same_task(catalog: Catalog, file: Path, me
     assert catalog.scan() == []  # its new time of change is known by now
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
     assert catalog.load("digits").task is not task  # somebody asked for it
+
+
+def test_a_task_that_comes_back_is_another(catalog: Catalog, file: Path, metrics: Metrics, tmp_path: Path) -> None:
+    file.rename(tmp_path / file.name)
+    catalog.scan()
+    assert metrics.registry.get_sample_value("fpet_task_bytes", {"task": "digits"}) is None
+    (tmp_path / file.name).rename(file)
+    assert catalog.unread("digits")
+    assert [(entry.state, entry.task and entry.task.generation) for entry in catalog.scan()] == [("loaded", 2)]
+    file.unlink()
+    catalog.delete("digits")  # of which nothing is left
+    assert catalog.entries() == []
+
+
+def test_what_was_put_is_known_and_followed(catalog: Catalog, file: Path) -> None:
+    data = file.read_bytes()
+    catalog.unload("digits")
+    assert catalog.put("digits", data).state == "loaded"
+    assert (catalog.unread("digits"), catalog.scan()) == (False, [])
+    write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
+    assert [(entry.state, entry.task and entry.task.generation) for entry in catalog.scan()] == [("loaded", 3)]
+
+
+def test_what_cannot_be_put_failed_and_changes_nothing(catalog: Catalog, file: Path, metrics: Metrics) -> None:
+    before, data = catalog.entries(), file.read_bytes()
+    with pytest.raises(InvalidTaskError, match=r"digits\.safetensors: not a complete safetensors file"):
+        catalog.put("digits", b"no task")
+    assert (catalog.entries(), file.read_bytes()) == (before, data)
+    file.write_bytes(b"no task")
+    assert catalog.load("digits").state == "failed"
+    assert catalog.put("digits", data).reason is None
+    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 2
 
 
 def test_the_old_bytes_mend_what_failed(catalog: Catalog, file: Path) -> None:

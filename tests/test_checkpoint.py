@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,6 +49,21 @@ def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Data
         assert str(error.value) == message
     with pytest.raises(TaskError, match=r"of another run \(it does not say of which\)"):
         Checkpoint.load(path, "no JSON")
+
+
+@pytest.mark.parametrize(
+    ("run", "difference"),
+    [
+        (json.dumps({"a": "x" * 50}), "a is another"),
+        (3, "it does not say of which"),
+        ("[" * 100_000, "it does not say of which"),
+    ],
+    ids=["long", "number", "nested"],
+)
+def test_whatever_run_a_checkpoint_names_it_is_another(run: Any, difference: str, tmp_path: Path) -> None:
+    Checkpoint(run, 1, {}, {}).save(tmp_path / "run.checkpoint")
+    with pytest.raises(TaskError, match=rf"of another run \({difference}\)"):
+        Checkpoint.load(tmp_path / "run.checkpoint", json.dumps({"a": 1}))
 
 
 def test_a_damaged_checkpoint_is_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:

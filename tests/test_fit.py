@@ -68,6 +68,28 @@ def test_the_scale_that_is_best_on_validation_images_is_kept(
     assert described.provenance["scale_search"] == fitted.tried
 
 
+def test_of_equally_accurate_scales_that_of_the_least_loss_is_kept(
+    backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    recipe = dataclasses.replace(RECIPE, epochs=1)
+    scales = (1.0, 1.001, 0.999)
+    fitted = fit(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint", scales=scales)
+    losses = [tried["loss"] for tried in fitted.tried]
+    assert len({tried["accuracy"] for tried in fitted.tried}) == 1
+    assert fitted.trained.loss == min(losses) != losses[0]
+
+
+@pytest.mark.parametrize("scales", [(), (2.0,)])
+def test_a_file_says_what_was_searched_and_else_nothing_of_it(
+    scales: tuple[float, ...], backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    recipe = dataclasses.replace(RECIPE, epochs=1)
+    fitted = fit(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint", scales=scales)
+    described, _ = finish(fitted, digits, recipe)
+    assert [tried["scale"] for tried in described.provenance.get("scale_search", [])] == list(scales)
+    assert ("scale_search" in described.provenance) is bool(scales)
+
+
 def test_a_broken_search_ends_like_an_unbroken_one(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
     header = small_header(backbone)
     whole = fit(header, backbone, digits, RECIPE, tmp_path / "whole.checkpoint", scales=SCALES)
@@ -100,7 +122,7 @@ def test_each_scale_has_its_own_logs_whatever_the_checkpoint_is_called(
 ) -> None:
     pytest.importorskip("tensorboard")
     recipe, (output, log) = dataclasses.replace(RECIPE, epochs=1), (tmp_path / "out", tmp_path / "log")
-    scales = (0.1, 0.2)
+    scales = (0.1, 0.2, 0.1)
     fitted = fit(small_header(backbone), backbone, digits, recipe, output / name, scales=scales, tensorboard=log)
     names = {path.name for path in fitted.checkpoints}
     assert len(names) == 2

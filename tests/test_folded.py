@@ -171,7 +171,8 @@ def test_what_was_not_asked_for_the_longest_makes_room(instance: Instance) -> No
 def test_what_is_pinned_stays_and_what_cannot_fit_is_refused(instance: Instance) -> None:
     cache: FoldedCache[str] = FoldedCache(100, lambda: None)
     assert not cache.pin("a")
-    cache.add("a", sized(instance, 60), pinned=True)
+    cache.add("a", sized(instance, 80), pinned=True)
+    cache.add("a", sized(instance, 60), pinned=True)  # in its own place
     cache.add("b", sized(instance, 40))
     with pytest.raises(ConflictError, match=r"has 41 bytes; of the 100 of folded_bytes 60 are taken by .* pinned$"):
         cache.add("c", sized(instance, 41), pinned=True)
@@ -184,11 +185,23 @@ def test_what_is_pinned_stays_and_what_cannot_fit_is_refused(instance: Instance)
     assert kept(cache) == "cd"
     cache.retain(["d"])
     assert (kept(cache), cache.look("c")[1], cache.bytes) == ("d", False, 50)
+    assert cache.pin("d")
     cache.discard("d")
     cache.discard("d")
-    assert cache.bytes == 0
+    assert (cache.bytes, cache.pin("d")) == (0, False)
     with pytest.raises(ConflictError, match="of the 0 of folded_bytes"):
         FoldedCache[str](0, lambda: None).add("a", instance)
+
+
+def test_only_what_may_go_makes_room(instance: Instance) -> None:
+    cache: FoldedCache[str] = FoldedCache(100, lambda: None)
+    for key in "abc":
+        cache.add(key, sized(instance, 30))
+    cache.add("d", sized(instance, 30), spare=lambda key: key == "b")
+    assert kept(cache) == "acd"
+    with pytest.raises(ConflictError, match="90 are taken by tasks that are pinned or about as hot"):
+        cache.add("e", sized(instance, 30), spare=lambda key: key == "b")
+    assert kept(cache) == "acd"
 
 
 def test_memory_returns_when_one_is_evicted(small_files: Files, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_it_folds_into_any_backbone_that_the_forward_covers(architecture: str, a
         torch.testing.assert_close(folded(images), model(images), rtol=1e-4, atol=1e-4)
     assert not list(folded.adapter.parameters())
     assert fingerprint(backbone.vit) == before
+    assert folded.backbone.fingerprint == fingerprint(folded.vit) != before
 
 
 def test_a_backbone_without_positions_does_not_fold() -> None:

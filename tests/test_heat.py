@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
+
 from service.heat import Heat
 
 
@@ -45,11 +47,21 @@ def test_it_is_told_once_in_a_thousand_images_until_the_task_has_been_cold() -> 
     assert heat.add({A: 300}) == [A]
 
 
+@pytest.mark.parametrize(("others", "told"), [(500, False), (800, True)])  # its share was 0.105, or 0.078
+def test_a_task_has_been_cold_below_half_of_the_share(others: int, told: bool) -> None:
+    heat: Heat[Name] = Heat(0.2)
+    assert batches_until_hot(heat, A, {A: 16}) == 14
+    heat.add({B: others})
+    assert heat.add({A: 150}) == ([A] if told else [])
+
+
 def test_the_usual_batch_follows_the_latest() -> None:
     heat: Heat[Name] = Heat(0.2)
     assert heat.batch_size(A) == 1
     heat.add({A: 8, B: 1})
     assert heat.batch_size(A) == 8
+    heat.add({A: 2})
+    assert heat.batch_size(A) == 7  # 0.8 * 8 + 0.2 * 2
     for _ in range(20):
         heat.add({A: 2})
     assert (heat.batch_size(A), heat.batch_size(B)) == (2, 1)

@@ -74,6 +74,13 @@ def test_shadows_tell_time_and_agreement_by_task() -> None:
     assert shadows["plain"] == Shadow(images=1, agreeing=1, reduced_seconds=1.0, full_seconds=2.0)
 
 
+def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:
+    made = metrics()
+    assert [saving.task for saving in savings(made)] == ["digits"]
+    made.count_batch([Forward("a", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
+    assert {saving.task: saving.images for saving in savings(made)} == {"digits": 0, OTHER: 2}
+
+
 def test_two_services_in_one_process_do_not_share_counters() -> None:
     first, second = metrics(), metrics()
     first.count_request(["digits"], 200, 0.1)

@@ -9,10 +9,12 @@ import pytest
 import torch
 from serving import write_task
 from small import BDM, small_backbone, small_header
+from torch import nn
 
 from fpet.header import HeadSpec, Method
+from fpet.linear import LowBitLinear
 from fpet.packed_weights import PackedWeights, at_rest
-from fpet.packing import quantised_layers
+from fpet.packing import check_tensors, pack_module, quantised_layers
 from fpet.quantize import BITS
 from fpet.task import Task
 from fpet.task_weights import Weights
@@ -75,6 +77,13 @@ def test_only_what_saves_half_is_packed(tmp_path: Path, bits: int, packs: bool) 
     """A byte a weight is half of bfloat16, without the means and deviations."""
     task, model = low_bit(tmp_path / "a.safetensors", Method("lora", {"dim": 32}), bits, torch.bfloat16)
     assert isinstance(at_rest(model, task.tensors), PackedWeights if packs else Weights)
+
+
+def test_a_file_holds_float32_whatever_the_module_computes_in() -> None:
+    module = nn.Sequential(nn.Linear(4, 3), LowBitLinear(3, 2, bits=1)).to(torch.bfloat16)
+    tensors = pack_module(module)
+    check_tensors(module, tensors)
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float32, torch.uint8}
 
 
 def test_how_tasks_are_arranged_is_held_once(tmp_path: Path) -> None:

@@ -27,6 +27,16 @@ def test_eight_bits_stop_after_500_rounds() -> None:
     torch.testing.assert_close(codebook(8).codes[-3:], torch.tensor([2.05421, 2.34872, 2.80951]), rtol=0, atol=1e-5)
 
 
+def test_a_codebook_is_the_same_whichever_device_is_the_default_when_it_is_made() -> None:
+    book = codebook(1)
+    codebook.cache_clear()
+    with torch.device("meta"):
+        again = codebook(1)
+    assert again is not book
+    assert torch.equal(again.codes, book.codes)
+    assert torch.equal(again.thresholds, book.thresholds)
+
+
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("shape", [(32, 64), (3, 5)], ids=str)
 def test_what_is_stored_is_what_training_computed_with(bits: int, shape: tuple[int, int]) -> None:
@@ -40,6 +50,19 @@ def test_what_is_stored_is_what_training_computed_with(bits: int, shape: tuple[i
 def test_the_first_value_lies_in_the_lowest_bits() -> None:
     weight = torch.tensor([[1.0, -1.0, -1.0, -1.0, -1.0, 1.0, 1.0, -1.0]])
     assert pack(weight, 1).codes.tolist() == [0b01100001]
+
+
+def test_a_value_on_a_threshold_takes_the_lower_code() -> None:
+    weight = torch.tensor([[1.0, 0.0, -1.0, 0.0]])
+    assert pack(weight, 1).codes.tolist() == [0b0001]
+    assert (fake_quantize(weight, codebook(1)) > 0).tolist() == [[True, False, False, False]]
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_a_matrix_without_spread_stays_as_it_is(bits: int) -> None:
+    weight = torch.full((3, 5), 0.5)
+    assert torch.equal(unpack(pack(weight, bits), (3, 5), bits), weight)
+    assert torch.equal(fake_quantize(weight, codebook(bits)), weight)
 
 
 def test_gradient_flows_through_mean_and_std() -> None:

@@ -91,6 +91,7 @@ def test_a_row_says_what_the_task_file_says(swept: Path) -> None:
     assert row.validation_accuracy == max(tried["accuracy"] for tried in origin["scale_search"])
     assert [tried["scale"] for tried in origin["scale_search"]] == [0.5, 2.0]
     assert row.scale == task.header.adapter.arguments["scale"]
+    assert row.gmacs == macs(small_backbone(), task.header.adapter, task.header.reducer, folded=True) / 1e9
 
 
 def test_a_folder_may_be_read_in_several_ways(

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from picture_files import picture
 from plans import PLAN, command
 from published_files import save_small_backbone
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import create_backbone
+from fpet.checkpoint import Checkpoint
 from fpet.cli import main
 from fpet.plan import load_plan
-from fpet.sweep import jobs
+from fpet.results import read_rows
+from fpet.sweep import jobs, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,6 +29,7 @@ WRONG = {
     f"adapter_arguments = {{ dim = {10**18} }}": f"the arguments dim = {10**18} make no model: ",
     "reducer_arguments = { block = 9 }": "block = 9: the backbone's blocks are 0 to 1",
     "head_bits = 3": "bits = 3: weights have 1, 2, 4, 8 or 32 bits",
+    'adapter = "adaptfomer"\nsearch_scale = [1]': "unknown kind 'adaptfomer'; known are none, ",
     'adapter = "ssf"\nsearch_scale = [1]': "ssf has no argument 'scale' to search for",
     "search_scale = [-1]": "adaptformer: scale = -1.0 should be above 0",
     'adapter = "convpass"': "they cannot go together",
@@ -79,10 +83,63 @@ def test_another_normalisation_is_another_run(plan: Path) -> None:
     backbone = small_backbone()
     darker = create_backbone(ARCHITECTURE, ARGUMENTS, backbone.vit.state_dict(), {"mean": (0.1, 0.1, 0.1)})
     assert darker.fingerprint == backbone.fingerprint
-    [[one], [same], [other]] = ([job.key for job in jobs(load_plan(plan), vit, None)] for vit in (
-        backbone, small_backbone(), darker
+    rounder = create_backbone(ARCHITECTURE, {**ARGUMENTS, "norm_eps": 0.1}, backbone.vit.state_dict())
+    assert rounder.fingerprint == backbone.fingerprint
+    [[one], [same], *others] = ([job.key for job in jobs(load_plan(plan), vit, None)] for vit in (
+        backbone, small_backbone(), darker, rounder
     ))  # fmt: skip
-    assert one == same != other
+    assert one == same
+    assert [one] not in others
+
+
+def test_other_pictures_are_another_run(plan: Path) -> None:
+    for index in range(20):
+        picture(plan.parent / "own" / "ab"[index % 2] / f"{index}.png", 10 * index)
+    plan.write_text(SHARED.replace("digits", str(plan.parent / "own")) + LINEAR)
+    [before] = [job.key for job in jobs(load_plan(plan), small_backbone(), None)]
+    picture(plan.parent / "own" / "a" / "0.png", 5)
+    [after] = [job.key for job in jobs(load_plan(plan), small_backbone(), None)]
+    assert before != after
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("DefaultCPUAllocator: no memory\nat a line"), "DefaultCPUAllocator: no memory"),
+        (MemoryError(), "MemoryError"),
+        (RuntimeError("a mistake of the program"), None),
+    ],
+    ids=["torch's memory", "memory", "mistake"],
+)
+def test_only_an_error_that_explains_itself_is_a_row(error: Exception, told: str | None, plan: Path) -> None:
+    backbone = small_backbone()
+
+    def fails(*_: object) -> None:
+        raise error
+
+    backbone.vit.get_submodule("blocks.0.attn.qkv").register_forward_hook(fails)
+    runs = sweep(load_plan(plan), backbone, plan.with_name("table.csv"), None, None)
+    if told:
+        assert [row.error for _, row in runs if row] == [told]
+    else:
+        with pytest.raises(RuntimeError, match="a mistake of the program"):
+            next(runs)
+
+
+def test_a_run_whose_file_cannot_be_written_is_not_trained_again(plan: Path, backbone: Path) -> None:
+    table, kept = plan.with_name("table.csv"), plan.with_name("kept")
+    kept.touch()
+    assert main(command(plan, table, backbone, "--keep", str(kept))) == 1
+    assert [bool(row.error) for row in read_rows(table)] == [True]
+    [checkpoint] = plan.with_name("table.runs").rglob("*.checkpoint")
+    trained = Checkpoint.load(checkpoint, torch.load(checkpoint, weights_only=True)["run"])
+    assert trained.epoch == 2
+    kept.unlink()
+    assert main(command(plan, table, backbone, "--keep", str(kept))) == 0
+    [row] = read_rows(table)
+    seconds = [epoch["seconds"] or 0 for epoch in trained.log]
+    assert (row.training_seconds, row.epoch_seconds) == (round(sum(seconds), 3), round(sum(seconds) / 2, 4))
+    assert not checkpoint.parent.parent.exists()
 
 
 def test_a_warm_up_that_is_not_over_is_said(plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:

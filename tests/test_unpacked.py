@@ -31,9 +31,9 @@ IMAGES = torch.randint(0, 256, (12, 3, 16, 16), dtype=torch.uint8, generator=tor
 ORDER = (0, 1, 2, 0, 2, 1, 1, 0, 2, 2, 1, 0)
 
 
-def write_low_bit(folder: Path, name: str, seed: int, bits: int = 1) -> Path:
+def write_low_bit(folder: Path, name: str, seed: int, bits: int = 1, dim: int = 32) -> Path:
     backbone, path = small_backbone(), folder / f"{name}.safetensors"
-    header = small_header(backbone, Method("lora", {"dim": 32, "bits": bits}), BDM)
+    header = small_header(backbone, Method("lora", {"dim": dim, "bits": bits}), BDM)
     write_task(path, dataclasses.replace(header, name=name), backbone, seed)
     return path
 
@@ -100,6 +100,18 @@ def test_who_was_not_asked_for_the_longest_makes_room(small_files: Files, tmp_pa
     assert unpacked.weights(one) is first
     assert unpacked.weights(two) is not second
     assert torch.equal(unpacked.weights(two).sites, second.sites)
+
+
+def test_a_large_one_takes_the_room_of_several(small_files: Files, tmp_path: Path) -> None:
+    engine, (one, two, three) = load(small_files, tmp_path, 0)
+    large = engine.load(Task.load(write_low_bit(tmp_path, "large", 0, dim=96)), 1)
+    unpacked = Unpacked(unpacked_bytes(large) + unpacked_bytes(one))
+    first, *_, last = [unpacked.weights(task) for task in (one, two, three)]
+    assert unpacked.weights(one) is first  # nobody had to go yet
+    assert unpacked.weights(three) is last
+    unpacked.weights(large)
+    assert unpacked.bytes == unpacked_bytes(large) + unpacked_bytes(three)
+    assert unpacked.weights(three) is last
 
 
 def test_without_room_nothing_is_kept(small_files: Files, tmp_path: Path) -> None:
