@@ -16,7 +16,7 @@ from fpet.errors import BackboneError
 MOST_BLOCKS = 128
 MOST_PATCHES = 2**16  # of an image
 MOST_PIXELS = 2**24  # of an image
-MOST_EXPANSION = 32  # bytes of an archive's content for one of the archive; weights hardly compress
+MOST_EXPANSION = 32  # of an archive's bytes when it is unpacked; weights hardly compress
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

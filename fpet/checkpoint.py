@@ -21,7 +21,7 @@ from fpet.words import first
 LOG_COLUMNS = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")
 
 _SUFFIX = ".checkpoint"
-_NAMED, _SHOWN = 3, 40  # differences of two runs that a message names, and characters of a value
+_NAMED, _SHOWN = 3, 40  # a message names so many differences of two runs, with so many characters of each value
 
 
 def run_name(path: Path) -> str:
@@ -30,11 +30,7 @@ def run_name(path: Path) -> str:
 
 
 def check_log(path: Path) -> None:
-    """Whether a run whose checkpoint is to be `path` may write its log: over one of its kind, but over nothing else.
-
-    Raises:
-        TaskError: if another file has the log's name.
-    """
+    """Raises TaskError if the log of a run with this checkpoint would replace a file that is no log of a training."""
     log = _log(path)
     if path.exists() or not log.exists():
         return

@@ -39,7 +39,7 @@ _UNWRITABLE = (errno.ENOSPC, errno.EPIPE)
 
 
 class _Parser(argparse.ArgumentParser):
-    """What is short for an option today may be none, or another, tomorrow: nothing is."""
+    """Refuses abbreviated options: one of a later version could change what they mean."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)

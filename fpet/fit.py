@@ -83,7 +83,7 @@ def checkpoints_of(checkpoint: Path, scales: Sequence[float]) -> list[Path]:
 
 
 def check_fit(header: TaskHeader, backbone: Backbone, recipe: Recipe, scales: Sequence[float] = ()) -> None:
-    """Whether `fit` could train this, as far as that can be said without data.
+    """Checks that `fit` could train this, as far as that can be said without data.
 
     Raises:
         UnsupportedError: as `fit`, save for a batch that cannot be shared.

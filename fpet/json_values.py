@@ -1,4 +1,4 @@
-"""What JSON files can hold and nobody can use: infinite numbers (`1e999`), half characters, endless nesting."""
+"""Refuses what JSON can hold and programs cannot use: infinite numbers (`1e999`), half characters, deep nesting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_finite(number: float) -> bool:
 
 
 def check_json(value: object, where: str, depth: int = 0) -> None:
-    """Checks that a JSON value can be told to anybody.
+    """Checks that any program could read a JSON value.
 
     Raises:
         ValueError: naming the place below `where`, if a number is not finite as a float, a text is not Unicode (half of

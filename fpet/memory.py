@@ -21,7 +21,7 @@ def saved_bytes(loss: Callable[[], Tensor], owned: Iterable[Tensor]) -> int:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # the output of a function would else hold that function, which holds it
+        return tensor.detach()  # or an output would keep its function, and that the output
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         alive = loss()  # an address is not used again while the graph holds it

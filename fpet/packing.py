@@ -22,7 +22,7 @@ def pack_module(module: nn.Module) -> dict[str, Tensor]:
 
 
 def check_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Whether these are the tensors of the module, which may be on the meta device.
+    """Checks that these are the tensors of the module, which may be on the meta device.
 
     Raises:
         ValueError: naming the first tensor that is missing, extra, or of another shape or dtype.

@@ -1,4 +1,4 @@
-"""What a device multiplies in."""
+"""Which number formats a device computes in."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
 
 
 def check_plan(plan: Plan, backbone: Backbone) -> None:
-    """Whether all data are there and each method can be trained, as far as is known before reading; takes no time.
+    """Checks that all data are there and each method can be trained, as far as is known before reading; takes no time.
 
     Raises:
         UnsupportedError: naming all data sets and methods that are wrong, and why.

@@ -195,7 +195,7 @@ def _check_backbone(path: Path, header: TaskHeader, backbone: Backbone) -> None:
 
 
 def _check_model(path: Path, header: TaskHeader, model: AdaptedViT, tensors: Mapping[str, Tensor]) -> None:
-    """Whether the header describes the model, which has these tensors."""
+    """Raises TaskError unless the header describes the model, which has these tensors."""
     _check_backbone(path, header, model.backbone)
     if model.methods is None:
         raise TaskError(f"{path}: the model does not say its methods, as one from `new_model` does")
