@@ -54,10 +54,7 @@ def train(
     device = next(backbone.vit.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else [], device_type="cuda"):
         run = Run(header, backbone, dataset, recipe, group)
-        if checkpoint.exists():
-            run.restore(Checkpoint.load(checkpoint, run.identity))
-        # After this all have read it: the first process may remove the checkpoint of a finished run.
-        _refuse_differences(run, checkpoint)
+        _resume(run, checkpoint)
         if group.rank == 0:
             print(f"fpet: {_start(run, header, dataset)}", file=sys.stderr)
             _lead(run, header.name, checkpoint, tensorboard)
@@ -65,6 +62,13 @@ def train(
             while run.epoch < recipe.epochs:
                 run.advance(lambda: None)
         return run.result()
+
+
+def _resume(run: Run, checkpoint: Path) -> None:
+    if checkpoint.exists():
+        run.restore(Checkpoint.load(checkpoint, run.identity))
+    # After this all have read it: the first process may remove the checkpoint of a finished run.
+    _refuse_differences(run, checkpoint)
 
 
 def _refuse_differences(run: Run, checkpoint: Path) -> None:

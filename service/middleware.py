@@ -67,11 +67,7 @@ class Observed:
 
         async def arriving() -> Message:
             message = await lingering.receive()
-            size = len(message.get("body", b""))
-            if infers(scope.get("route")):
-                self._room.take(size)
-                exchange.held += size
-            exchange.received += size
+            self._hold(exchange, scope, len(message.get("body", b"")))
             return message
 
         async def leaving(message: Message) -> None:
@@ -103,6 +99,13 @@ class Observed:
                 failure = failed(stopped, exchange, self._metrics)
                 await failure.response()(scope, arriving, leaving)
             raise
+
+    def _hold(self, exchange: Exchange, scope: Scope, size: int) -> None:
+        """Counts what came of a body; raises OverloadedError if there is no room for it."""
+        exchange.received += size
+        if infers(scope.get("route")):
+            self._room.take(size)
+            exchange.held += size
 
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere

@@ -119,7 +119,7 @@ def _compute(arguments: argparse.Namespace) -> Iterator[Row]:
         raise UnsupportedError(f"--top-k {arguments.top_k}: the task {task.header.name} has {labels} labels")
     backbone = options.backbone(arguments)
     dtype = options.precision(arguments)
-    backbone.vit.to(dtype)
+    backbone.move(arguments.device, dtype)
     reduced = task.build(backbone, dtype, arguments.device)
     model = reduced if arguments.tokens == "reduced" else reduced.unreduced()
     files = ImageFiles(tuple(arguments.images))

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UnsupportedError(f"--baseline: {dataset.name} has no training images to fit a classifier on")
     backbone = options.backbone(arguments)
     dtype = options.precision(arguments)
-    backbone.vit.to(dtype)
+    backbone.move(arguments.device, dtype)
     model = task.build(backbone, dtype, arguments.device)
     counted = confusion(model, dataset.test, task.header.preprocessing, arguments.batch_size)
     evaluation = summary(model, counted)

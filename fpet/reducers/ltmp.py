@@ -56,9 +56,8 @@ class LTMPBlock(BlockReducer):
             similarity, target = self._best_targets(key.detach(), present)
             merges = self._above(similarity, self.merge_threshold)
             # [B, N, N], a one-hot row for each token that merges.
-            assignment = similarity.new_zeros(similarity.shape[0], *2 * similarity.shape[1:2]).scatter(
-                2, target, merges.detach()
-            )
+            batch, length = similarity.shape[:2]
+            assignment = similarity.new_zeros(batch, length, length).scatter(2, target, merges.detach())
             attended = importance(query.detach(), key.detach(), weight)
             attended = torch.maximum(attended, (assignment * attended).amax(dim=1)[..., None])
             # Who cannot be pruned is of infinite importance.
