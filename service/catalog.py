@@ -118,7 +118,7 @@ class Catalog:
         """
         entry = self.entry(name)
         _log("out of service", entry.task)
-        self._metrics.remove_task_bytes(name)
+        self._metrics.remove_task(name)
         return self._replace(replace(entry, state="available", reason=None, task=None, wanted=False))
 
     def put(self, name: str, data: bytes) -> Entry:
@@ -219,16 +219,15 @@ class Catalog:
 
     def _serve(self, entry: Entry, loaded: LoadedTask) -> Entry:
         self._generations[entry.name] = loaded.generation
-        self._metrics.add_task(entry.name)
+        self._metrics.add_task(entry.name, loaded.size)
         self._metrics.task_loads.labels("loaded").inc()
-        self._metrics.set_task_bytes(entry.name, loaded.size)
         _log("in service", loaded)
         return self._replace(replace(entry, state="loaded", reason=None, task=loaded))
 
     def _drop(self, name: str) -> None:
         _log("gone", self._entries.pop(name).task)
         self._stamps.pop(name, None)
-        self._metrics.remove_task_bytes(name)
+        self._metrics.remove_task(name)
 
     def _replace(self, entry: Entry) -> Entry:
         self._entries[entry.name] = entry

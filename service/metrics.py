@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-OTHER = "_other"  # label of names that are no task, and of tasks beyond the cap; no task can be called so
+from service.task_labels import OTHER, TaskLabels
+
 MAX_TASK_LABELS = 100
 CALIBRATED = "calibrated"
 
@@ -48,9 +48,9 @@ class Reading:
 class _Forwards:
     """Counters of what went through the model, with the label `task` and what token reduction has to do with it."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, tasks: TaskLabels) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"fpet_{name}", text, ("task", *labels), registry=registry)
+            return tasks.on(Counter(f"fpet_{name}", text, ("task", *labels), registry=registry))
 
         self.images = counter("images", "Images that went through the model.", "tokens")
         self.tokens_in = counter("tokens_in", "Tokens that entered the first block.", "tokens")
@@ -84,9 +84,11 @@ class Metrics:
     def __init__(self, codes: Iterable[int], reasons: Iterable[str]) -> None:
         self.registry = CollectorRegistry()
         self._codes = tuple(codes)
-        self._tasks: set[str] = {OTHER}
+        self.tasks = TaskLabels(MAX_TASK_LABELS)
         ProcessCollector(registry=self.registry)
-        self._requests = self._counter("requests", "Requests to infer, by the tasks that they name.", "task", "code")
+        self._requests = self.tasks.on(
+            self._counter("requests", "Requests to infer, by the tasks that they name.", "task", "code")
+        )
         self._request_seconds = self._histogram(
             "request_duration_seconds", "Arrival of a request to infer, to its answer.", "code"
         )
@@ -101,9 +103,9 @@ class Metrics:
         self.received_bytes = self._gauge("received_bytes", "Bodies of requests to infer that are in memory.")
         self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
         self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
-        self._forwards = _Forwards(self.registry)
+        self._forwards = _Forwards(self.registry, self.tasks)
         self.batches = self._counter("batches", "Batches, by whether their one task was folded.", "path")
-        self._task_bytes = self._gauge("task_bytes", "Size of a loaded task's file.", "task")
+        self._task_bytes = self.tasks.on(self._gauge("task_bytes", "Size of a loaded task's file.", "task"))
         self.resident_bytes = self._gauge(
             "resident_bytes",
             "Tensors in memory: of the backbone, of tasks without it, of packed tasks' dequantised, of folded tasks.",
@@ -128,25 +130,21 @@ class Metrics:
         for code in self._codes:
             self._request_seconds.labels(str(code))
 
-    def add_task(self, task: str) -> None:
-        """Gives a task a label of its own, unless there are too many."""
-        if task not in self._tasks and len(self._tasks) <= MAX_TASK_LABELS:
-            self._tasks.add(task)
+    def add_task(self, task: str, size: int) -> None:
+        """Counts a task that was put into service, of a file of so many bytes; without a label of its own, with others.
+
+        A label that it had keeps its counts.
+        """
+        if self.tasks.add(task):
             self._start_at_zero(task)
-
-    @property
-    def tasks(self) -> list[str]:
-        """The labels of tasks, in order."""
-        return sorted(self._tasks)
-
-    def label(self, task: str) -> str:
-        """The label under which a task, or a name that is none, is counted."""
-        return task if task in self._tasks else OTHER
-
-    def set_task_bytes(self, task: str, size: int) -> None:
-        """Tells the size of a task that was put into service; one without a label of its own has no gauge."""
-        if task in self._tasks:
+        if self.tasks.of(task) == task:
             self._task_bytes.labels(task).set(size)
+
+    def remove_task(self, task: str) -> None:
+        """Forgets the size of a task that is no longer in service; its counts stay until its label is needed."""
+        if self.tasks.of(task) == task:
+            self._task_bytes.remove(task)
+        self.tasks.leave(task)
 
     def set_parallelism(self, workers: int, threads: int, trials: Mapping[str, float]) -> None:
         """Tells how many forwards run at once, in how many threads each, and forwards a second of each way tried."""
@@ -155,15 +153,9 @@ class Metrics:
         for way, rate in trials.items():
             self._trials.labels(way).set(rate)
 
-    def remove_task_bytes(self, task: str) -> None:
-        """Forgets the size of a task that is no longer in service."""
-        if task in self._tasks:
-            with suppress(KeyError):
-                self._task_bytes.remove(task)
-
     def count_request(self, tasks: Iterable[str], code: int, seconds: float) -> None:
         """Counts an answered request to infer: once in time, and once a label of the tasks that it names."""
-        for label in {self.label(task) for task in tasks}:
+        for label in {self.tasks.of(task) for task in tasks}:
             self._requests.labels(label, str(code)).inc()
         self._request_seconds.labels(str(code)).observe(seconds)
 
@@ -174,7 +166,7 @@ class Metrics:
         self._batch_size.observe(sum(forward.images for forward in forwards))
         self._forward_duration.labels(tokens).observe(sum(forward.seconds for forward in forwards))
         for forward in forwards:
-            labels = (self.label(forward.task), tokens)
+            labels = (self.tasks.of(forward.task), tokens)
             self._forwards.seconds.labels(*labels).inc(forward.seconds)
             self._forwards.images.labels(*labels).inc(forward.images)
             self._forwards.tokens_in.labels(*labels).inc(forward.tokens_in)
@@ -184,14 +176,14 @@ class Metrics:
 
     def count_baseline(self, task: str, seconds: float) -> None:
         """Counts what reduced forwards would have taken without reduction, for those whose `Forward` did not say it."""
-        self._forwards.baseline.labels(self.label(task), CALIBRATED).inc(seconds)
+        self._forwards.baseline.labels(self.tasks.of(task), CALIBRATED).inc(seconds)
 
     def count_shadow(
         self, tasks: Sequence[str], agree: Sequence[bool], *, reduced_seconds: float, full_seconds: float
     ) -> None:
         """Counts a batch that ran again in both ways; a task and a truth value an image."""
         for task, same in zip(tasks, agree, strict=True):
-            label = self.label(task)
+            label = self.tasks.of(task)
             self._forwards.agreement.labels(label, str(same).lower()).inc()
             for tokens, seconds in (("reduced", reduced_seconds), ("full", full_seconds)):
                 self._forwards.shadow.labels(label, tokens).inc(seconds / len(tasks))

@@ -109,7 +109,7 @@ class Observed:
 
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere
-            exchange.tasks = list(dict.fromkeys(map(self._metrics.label, exchange.tasks)))
+            exchange.tasks = list(dict.fromkeys(map(self._metrics.tasks.of, exchange.tasks)))
         if exchange.method == "POST" and exchange.infers and exchange.tasks:
             self._metrics.count_request(exchange.tasks, exchange.status, exchange.seconds)
         for observe in self._observers:

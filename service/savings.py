@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service.metrics import CALIBRATED, OTHER, Metrics, Reading
+from service.metrics import CALIBRATED, Metrics, Reading
+from service.task_labels import OTHER
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def savings(metrics: Metrics) -> list[Saving]:
     They are read once for all of the labels; see `Metrics.read`.
     """
     reading = metrics.read()
-    all_labels = [_saving(reading, task) for task in metrics.tasks]
+    all_labels = [_saving(reading, task) for task in metrics.tasks.all()]
     return [saving for saving in all_labels if saving.task != OTHER or saving.images]
 
 

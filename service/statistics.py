@@ -28,26 +28,17 @@ class Statistics:
     """Inferences by task, in all of their ways into the service, since it started."""
 
     def __init__(self, metrics: Metrics) -> None:
-        registry = metrics.registry
-        self._read = metrics.read
-        self._label = metrics.label
-        self._requests = Counter(
-            "fpet_inferences",
-            "Requests by task whose images were to be inferred.",
-            ["task", "result"],
-            registry=registry,
-        )
-        self._seconds = Counter(
-            "fpet_inference_seconds", "Time that they took in all.", ["task", "result"], registry=registry
-        )
-        self._stages = Counter(
-            "fpet_stage_seconds", "Time of those that succeeded, by stage.", ["task", "stage"], registry=registry
-        )
-        self._images = Counter("fpet_inferred_images", "Images in those that succeeded.", ["task"], registry=registry)
-        self._batches = Counter("fpet_task_batches", "Batches with images of the task.", ["task"], registry=registry)
-        self._last = Gauge(
-            "fpet_last_inference_timestamp_seconds", "When one last succeeded.", ["task"], registry=registry
-        )
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return self._tasks.on(Counter(f"fpet_{name}", text, ("task", *labels), registry=metrics.registry))
+
+        self._read, self._tasks = metrics.read, metrics.tasks
+        self._requests = counter("inferences", "Requests by task whose images were to be inferred.", "result")
+        self._seconds = counter("inference_seconds", "Time that they took in all.", "result")
+        self._stages = counter("stage_seconds", "Time of those that succeeded, by stage.", "stage")
+        self._images = counter("inferred_images", "Images in those that succeeded.")
+        self._batches = counter("task_batches", "Batches with images of the task.")
+        last = "fpet_last_inference_timestamp_seconds"
+        self._last = self._tasks.on(Gauge(last, "When one last succeeded.", ["task"], registry=metrics.registry))
 
     @contextmanager
     def counted(self, tasks: Sequence[str]) -> Iterator[None]:
@@ -59,12 +50,12 @@ class Statistics:
         finally:
             seconds = time.perf_counter() - started
             for task in tasks:
-                self._requests.labels(self._label(task), result).inc()
-                self._seconds.labels(self._label(task), result).inc(seconds)
+                self._requests.labels(self._tasks.of(task), result).inc()
+                self._seconds.labels(self._tasks.of(task), result).inc(seconds)
 
     def count_stages(self, task: str, images: int, *, decode: float, queue: float, inference: float) -> None:
         """Counts the images and the stages, in seconds, of a request that succeeds."""
-        label = self._label(task)
+        label = self._tasks.of(task)
         for stage, seconds in (("decode", decode), ("queue", queue), ("inference", inference)):
             self._stages.labels(label, stage).inc(seconds)
         self._images.labels(label).inc(images)
@@ -72,12 +63,12 @@ class Statistics:
 
     def count_batch(self, tasks: Iterable[str]) -> None:
         """Counts a batch, given the task of each of its images."""
-        for label in {self._label(task) for task in tasks}:
+        for label in {self._tasks.of(task) for task in tasks}:
             self._batches.labels(label).inc()
 
     def has(self, task: str) -> bool:
         """Whether the task has counters of its own: those beyond the cap of labels share theirs."""
-        return self._label(task) == task
+        return self._tasks.of(task) == task
 
     def read(self) -> Counted:
         """What was counted by now, of all tasks; see `Metrics.read`."""

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def metrics() -> Metrics:
     made = Metrics([], [])
     for name in ("digits", "plain"):
-        made.add_task(name)
+        made.add_task(name, 1)
     return made
 
 
@@ -125,7 +125,7 @@ def test_a_batch_is_paid_for_in_proportion(
     header = dataclasses.replace(small_header(small_backbone()), name="other")
     write_task(tmp_path / "other.safetensors", header, small_backbone(), seed=1)
     second = engine.load(Task.load(tmp_path / "other.safetensors"), 1)
-    metrics.add_task("other")
+    metrics.add_task("other", 1)
     works = [Work(second if i == 0 else first, image) for i, image in enumerate(images)]
     engine.run(Group(first.family, True), works)
     one, four = saving_of(metrics, "other"), saving_of(metrics, "digits")

@@ -108,7 +108,7 @@ def test_a_task_that_becomes_hot_is_folded_and_says_so(part: Part, tmp_path: Pat
 
 
 def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path: Path) -> None:
-    part.metrics.add_task("hot")
+    part.metrics.add_task("hot", 1)
     hot = part.serve(write_foldable(tmp_path, "hot"))
     part.engine.calibrate(hot, 1, 1)
     part.ask(hot, 15)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from service.metrics import MAX_TASK_LABELS, OTHER, Forward, Metrics
+from collections import Counter
+
+from service.metrics import MAX_TASK_LABELS, Forward, Metrics
 from service.savings import Saving, Shadow, savings
+from service.statistics import Statistics
+from service.task_labels import OTHER
 
 
 def metrics() -> Metrics:
     made = Metrics([200, 429], ["overloaded"])
-    made.add_task("digits")
+    made.add_task("digits", 1)
     return made
 
 
@@ -48,10 +52,53 @@ def test_a_request_counts_once_whatever_it_names() -> None:
 def test_task_labels_are_capped() -> None:
     made = metrics()
     for i in range(2 * MAX_TASK_LABELS):
-        made.add_task(f"task-{i}")
-    labels = {made.label(f"task-{i}") for i in range(2 * MAX_TASK_LABELS)}
+        made.add_task(f"task-{i}", i)
+    labels = {made.tasks.of(f"task-{i}") for i in range(2 * MAX_TASK_LABELS)}
     assert len(labels | {"digits"}) == MAX_TASK_LABELS + 1
     assert OTHER in labels
+
+
+def test_a_task_that_left_keeps_its_counts_until_another_needs_its_label() -> None:
+    made = Metrics([200], [])
+    statistics = Statistics(made)
+    for i in range(MAX_TASK_LABELS):
+        made.add_task(f"task-{i}", 10 + i)
+        made.count_batch([Forward(f"task-{i}", True, 1, 20, 10, seconds=1.0, baseline_seconds=2.0)])
+        made.count_request([f"task-{i}"], 200, 0.1)
+        with statistics.counted([f"task-{i}"]):
+            statistics.count_stages(f"task-{i}", 1, decode=0.1, queue=0.1, inference=0.1)
+            statistics.count_batch([f"task-{i}"])
+    before = series(made)
+
+    for name in ("task-7", "task-3", "task-5"):
+        made.remove_task(name)
+    made.add_task("task-7", 17)  # comes back before its label was needed
+    assert series(made) == {**before, "task-3": before["task-3"] - 1, "task-5": before["task-5"] - 1}  # their sizes
+    assert value(made, "requests_total", task="task-3", code="200") == 1
+
+    made.add_task("new", 1)
+    assert (made.tasks.of("task-3"), made.tasks.of("task-5")) == (OTHER, "task-5")
+    assert not any(labels.get("task") == "task-3" for labels in all_labels(made))
+    assert value(made, "requests_total", task="new", code="200") == 0
+    assert value(made, "task_bytes", task="new") == 1
+
+    for i in range(10):  # of those that serve none gives way
+        made.add_task(f"more-{i}", 1)
+    assert [made.tasks.of(name) for name in ("task-5", "more-0", "more-1", "task-7")] == [
+        OTHER,
+        "more-0",
+        OTHER,
+        "task-7",
+    ]
+
+
+def all_labels(metrics: Metrics) -> list[dict[str, str]]:
+    return [sample.labels for metric in metrics.registry.collect() for sample in metric.samples]
+
+
+def series(metrics: Metrics) -> Counter[str]:
+    """How many series there are of each task."""
+    return Counter(labels["task"] for labels in all_labels(metrics) if "task" in labels)
 
 
 def test_savings_are_those_of_reduced_forwards() -> None:
@@ -67,7 +114,7 @@ def test_savings_are_those_of_reduced_forwards() -> None:
 
 def test_shadows_tell_time_and_agreement_by_task() -> None:
     made = metrics()
-    made.add_task("plain")
+    made.add_task("plain", 1)
     made.count_shadow(["digits", "digits", "plain"], [True, False, True], reduced_seconds=3.0, full_seconds=6.0)
     shadows = {saving.task: saving.shadow for saving in savings(made)}
     assert shadows["digits"] == Shadow(images=2, agreeing=1, reduced_seconds=2.0, full_seconds=4.0)
