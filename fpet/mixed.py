@@ -75,6 +75,11 @@ class Template:
         return self._models[True].model.adapter.foldable
 
     @property
+    def mixes(self) -> bool:
+        """Whether tasks of the family share a batch with each other."""
+        return self._models[True].model.adapter.mixes
+
+    @property
     def nbytes(self) -> int:
         """Bytes of what it holds beside the backbone."""
         model = self._models[True].model

@@ -101,7 +101,8 @@ class PackedWeights:
     def unpack(self) -> Weights:
         """The weights, to the very numbers of those that were packed."""
         arrangement = self.arrangement
-        memory = self.kept.new_zeros(arrangement.numbers)
+        pinned = self.device.type == "cuda"  # from such memory the GPU copies by itself, while this thread goes on
+        memory = torch.zeros(arrangement.numbers, dtype=self.kept.dtype, pin_memory=pinned)
         places = arrangement.kept.values()
         pieces = self.kept.split([place.stop - place.start for place in places])
         for piece, place in zip(pieces, places, strict=True):
@@ -115,7 +116,7 @@ class PackedWeights:
             rows = torch.repeat_interleave(256 * torch.arange(len(stats)), torch.tensor(coded.lengths)) + codes
             for own, place in coded.runs:
                 torch.index_select(tables.flatten(0, 1), 0, rows[own], out=memory[place].view(-1, 8 // bits))
-        return Weights.within(memory.to(self.device), arrangement.sites, arrangement.head)
+        return Weights.within(memory.to(self.device, non_blocking=pinned), arrangement.sites, arrangement.head)
 
 
 def at_rest(model: AdaptedViT, tensors: Mapping[str, Tensor]) -> Weights | PackedWeights:

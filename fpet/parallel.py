@@ -63,6 +63,7 @@ def joined(device: torch.device) -> Iterator[Group]:
         yield ALONE
         return
     if device.type == "cuda":
+        torch.cuda.set_device(device)  # or what names no device would use the first GPU, in all processes
         distributed.init_process_group("nccl", device_id=device)
     else:
         distributed.init_process_group("gloo")

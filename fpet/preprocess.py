@@ -14,8 +14,7 @@ from fpet.errors import UnsupportedError
 
 INTERPOLATIONS = ("bicubic", "bilinear")
 Triple = tuple[float, float, float]
-# Batches that differ in what is normalised how.
-_KEPT = 64
+_KEPT = 64  # of what tasks normalise with
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,11 @@ class Preprocessing:
         """uint8 [3, h, w] -> uint8 [3, H, W], contiguous, on the CPU.
 
         Raises:
-            TypeError: for what is no tensor, such as a picture of Pillow.
+            TypeError: for what is no such tensor, such as a picture of Pillow, or values from 0 to 1.
         """
-        if not isinstance(image, Tensor):
-            given = type(image).__name__
+        if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.ndim != 3 or len(image) != 3:
+            known = isinstance(image, Tensor)
+            given = f"{image.dtype} {list(image.shape)}".removeprefix("torch.") if known else type(image).__name__
             raise TypeError(f"an image is a uint8 tensor [3, H, W], which fpet.images.to_rgb makes, not a {given}")
         if tuple(image.shape[-2:]) == self.size:
             return image.contiguous()
@@ -64,10 +64,9 @@ class Preprocessing:
 
 
 @lru_cache(_KEPT)
-def _constants(rows: tuple[tuple[Triple, Triple], ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Means and deviations, [B, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does."""
-    mean, std = torch.tensor(rows, device=device)[..., None, None].unbind(1)
-    return mean, std
+def _constants(mean: Triple, std: Triple, device: torch.device) -> Tensor:
+    """Mean and deviation, [1, 2, 3, 1, 1]. They are kept, because a copy to a GPU waits for all that it does."""
+    return torch.tensor([[mean, std]], device=device)[..., None, None]
 
 
 def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
@@ -77,5 +76,5 @@ def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype)
         raise TypeError(f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {given}")
     # What all have in common broadcasts, which is cheaper than a row an image.
     rows = each[:1] if all(one == each[0] for one in each) else each
-    mean, std = _constants(tuple((one.mean, one.std) for one in rows), images.device)
+    mean, std = torch.cat([_constants(one.mean, one.std, images.device) for one in rows]).unbind(1)
     return ((images.float() / 255 - mean) / std).to(dtype)

@@ -31,7 +31,7 @@ from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
 from service.timings import Timings
 from service.unpacked import Unpacked
-from service.work import Group, Output, Work, blank
+from service.work import Group, Output, Work, blank, twins
 
 # Seconds for one batch size of a family: of small batches each timing says little, of large ones a few say enough.
 _SHORTEST_TIMING, _LONGEST_TIMING = 0.25, 1.5
@@ -79,8 +79,7 @@ class Engine:
         backbone = load_backbone(path)
         check_parity(backbone)
         backbone.move(device, dtype)
-        same = device.type == "cpu" and dtype == torch.float32
-        source = None if same else path
+        source = None if (device.type, dtype) == ("cpu", torch.float32) else path
         return cls(backbone, device, dtype, metrics, unpacked_bytes=unpacked_bytes, source=source)
 
     def load(self, task: Task, generation: int) -> LoadedTask:
@@ -117,8 +116,8 @@ class Engine:
     def calibrate(self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None) -> None:
         """Runs the task's forwards once at this batch size, to warm up, and then times them.
 
-        Tasks of a family share their timings, as do those of it that are folded, and those without a reducer have
-        nothing to compare. What could not be timed is tried again the next time.
+        Tasks of a family share their timings, as do those that are folded, and those without a reducer have nothing to
+        compare. What could not be timed is tried again the next time.
         """
 
         def seconds(reduced: bool) -> float:
@@ -129,6 +128,9 @@ class Engine:
             if not first:
                 return
             seconds(True)
+            if folded is None and batch_size > 1 and task.family.template.mixes:
+                # One task alone does not need all operators that several do, which a GPU loads when it meets them.
+                self._forward(Group(task.family, True), twins(task, batch_size))
             if task.tokens_out == task.tokens_in:
                 return
             seconds(False)
@@ -152,12 +154,10 @@ class Engine:
         """Runs a batch again with token reduction and without, and counts how long both took and where they agree."""
         # Each is first in turn: whichever is finds the caches as others left them.
         passed = {reduced: self._timed(replace(group, reduced=reduced), works) for reduced in next(self._orders)}
-        tasks = [work.task.header.name for work in works]
-        both = zip(passed[True].outputs, passed[False].outputs, strict=True)
+        tasks, reduced, full = [work.task.header.name for work in works], passed[True], passed[False]
+        both = zip(reduced.outputs, full.outputs, strict=True)
         agree = [int(a.logits.argmax()) == int(b.logits.argmax()) for a, b in both]
-        self._metrics.count_shadow(
-            tasks, agree, reduced_seconds=passed[True].seconds, full_seconds=passed[False].seconds
-        )
+        self._metrics.count_shadow(tasks, agree, reduced_seconds=reduced.seconds, full_seconds=full.seconds)
 
     def groups(self, work: Work) -> Tensor:
         """For each patch of an image the token that holds it after the last block, int64 [rows, columns] on the CPU.
@@ -177,9 +177,9 @@ class Engine:
     def run_bare(self, batch_size: int) -> None:
         """Runs the backbone alone on blank images."""
         vit: Any = self.backbone.vit
-        shape = (batch_size, 3, *vit.patch_embed.img_size)
+        images = torch.zeros((batch_size, 3, *vit.patch_embed.img_size), dtype=self.dtype, device=self.device)
         with torch.inference_mode():
-            vit.forward_features(torch.zeros(shape, dtype=self.dtype, device=self.device))
+            vit.forward_features(images).cpu()  # which waits for the device
 
     def _forward(self, group: Group, works: Sequence[Work]) -> _Passed:
         started = time.perf_counter()

@@ -41,12 +41,16 @@ def make_instance(exact: AdaptedViT, vit: nn.Module) -> Instance:
     """
     model, like = fold(exact), next(vit.parameters())
     frozen = dict(vit.named_parameters(remove_duplicate=False))
+    left = {id(parameter) for parameter in exact.vit.parameters()}
     for name, value in list(model.vit.named_parameters(remove_duplicate=False)):
-        weight, known = value.to(like), frozen.get(name)
-        # Compared in the precision that serves: what is equal there need not be held twice.
-        shared = known is not None and torch.equal(weight, known)
         module, _, leaf = name.rpartition(".")
-        parameter = known if shared else nn.Parameter(weight, requires_grad=False)
+        parameter = frozen.get(name)
+        # What folding left alone need not travel to the device to be found the same there.
+        if parameter is None or id(value) not in left:
+            weight = value.to(like)
+            # Compared in the precision that serves: what is equal there need not be held twice.
+            if parameter is None or not torch.equal(weight, parameter):
+                parameter = nn.Parameter(weight, requires_grad=False)
         setattr(model.vit.get_submodule(module), leaf, parameter)
     reduced = AdaptedViT(model.backbone, model.adapter, model.reducer.to(like), nn.Identity()).eval()
     return Instance(reduced, reduced.unreduced(), own_bytes(reduced, vit))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
@@ -26,7 +27,7 @@ from service.inference import Inferences
 from service.inputs import BodyReader
 from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
-from service.parallelism import BACKGROUND_NICENESS, Parallelism, candidates, choose, torch_threads
+from service.parallelism import BACKGROUND_NICENESS, NICENESS, Parallelism, candidates, choose, torch_threads
 from service.sampler import Sampler
 from service.settings import ALL, Settings
 from service.statistics import Statistics
@@ -58,7 +59,8 @@ class Runtime:
         self.status: Status = "starting"
         self.warm = asyncio.Event()
         workers, threads = self._parallelism()
-        self._forward_pool = torch_threads("forward", workers, threads)
+        # On a GPU the thread that gives it work must not wait for those that decode.
+        self._forward_pool = torch_threads("forward", workers, threads, NICENESS if engine.device.type == "cpu" else 0)
         self._decode_pool = torch_threads("decode", settings.decode_threads or cores(), 1)
         self._large = torch_threads("large", 1, 1)
         self._loader, self._folder, self._explainer = (
@@ -100,7 +102,10 @@ class Runtime:
     def _run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         try:
             outputs = self.engine.run(group, works)
-        except Exception:
+        except Exception as error:
+            # Its frames hold the tensors of the batch, in memory that may be what was missing: for the log their text.
+            error.add_note("".join(traceback.format_tb(error.__traceback__)))
+            error.__traceback__ = None
             self._require_alive()
             raise
         self.statistics.count_batch(work.task.header.name for work in works)

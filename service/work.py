@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fpet.task_weights import Weights
 from service.folded import Instance
 from service.loaded import Family, LoadedTask
 
@@ -46,3 +47,10 @@ class Output:
 def blank(task: LoadedTask) -> Work:
     """A black image for a task, to try it with."""
     return Work(task, torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8))
+
+
+def twins(task: LoadedTask, count: int) -> list[Work]:
+    """Black images of two tasks with the same weights, which are two all the same."""
+    weights = task.weights
+    twin = replace(task, weights=Weights(*weights) if isinstance(weights, Weights) else weights)
+    return [blank(twin if index % 2 else task) for index in range(count)]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pictures
 import pytest
+import torch
 from fastapi import FastAPI
 from serving import Files, small_settings
+from torch import Tensor, nn
 
 from fpet.errors import BackboneError, TaskError
 from service.app import create_app
@@ -101,6 +105,40 @@ async def test_it_ends_when_the_backbone_fails(small_files: Files, caplog: pytes
             assert (await classify(client)).status_code == 500
             await until_failed(client)
     assert "the service cannot go on: the backbone fails" in caplog.text
+
+
+async def test_a_batch_that_failed_holds_no_memory(small_files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    """Not even until the backbone is tried: on a GPU what it held may be what was missing."""
+    embeddings: list[weakref.ref[Tensor]] = []
+    left: list[int] = []
+
+    def hold(_: nn.Module, __: object, output: Tensor) -> None:
+        embeddings.append(weakref.ref(output))
+
+    def look(*_: object) -> None:
+        left.append(sum(one() is not None for one in embeddings))
+
+    app = create_app(small_settings(small_files))
+    async with app.router.lifespan_context(app):
+        runtime, transport = app.state.runtime, httpx.ASGITransport(app)
+        await runtime.warm.wait()
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            runtime.catalog.loaded("digits").weights.head.data = torch.zeros(10, 1)  # only now does a batch fail
+            vit = runtime.engine.backbone.vit
+            hooks = vit.head_drop.register_forward_hook(hold), vit.norm.register_forward_hook(look)
+            gc.collect()
+            gc.disable()
+            try:
+                assert (await classify(client)).status_code == 500
+                look()
+            finally:
+                gc.enable()
+                for hook in hooks:
+                    hook.remove()
+            assert (await client.get("/readyz")).status_code == 200
+    assert len(embeddings) == 1
+    assert left == [0, 0, 0]  # in the batch, in the backbone alone, and afterwards
+    assert "service/heads.py" in caplog.text  # where it failed is not lost
 
 
 async def until_failed(client: httpx.AsyncClient) -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 from serving import Files, write_task
 from small import BDM, LORA_TARGETS, small_backbone, small_header
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from fpet import weights
 from fpet.adapters import ADAPTERS
@@ -50,6 +51,15 @@ def load(files: Files, folder: Path, adapter: Method, dtype: torch.dtype = torch
 
 def instance_of(engine: Engine, task: LoadedTask) -> Instance:
     return make_instance(Task.load(task.path).build(small_backbone()), engine.backbone.vit)
+
+
+def test_only_what_folding_changed_is_compared(small_files: Files, tmp_path: Path) -> None:
+    """On a GPU each comparison is a copy there and a wait."""
+    engine, task = load(small_files, tmp_path, Method("lora"))
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        instance_of(engine, task)
+    (equal,) = [event.count for event in profiled.key_averages() if event.key == "aten::equal"]
+    assert equal == 2 * 2  # weight and bias of queries, keys and values, in each of two blocks
 
 
 def tensors(*modules: nn.Module) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image, ImageOps
 
 from fpet.errors import ImageError, UnsupportedError
 from fpet.images import _STRIP, to_rgb
-from fpet.preprocess import Preprocessing
+from fpet.preprocess import Preprocessing, _constants, normalize
 
 COLUMNS = 2_000
 ROWS = _STRIP // COLUMNS + 7  # a strip and a short one
@@ -163,9 +164,11 @@ def test_pictures_of_the_right_size_are_left_as_they_are() -> None:
 
 
 def test_what_is_no_tensor_is_not_resized() -> None:
-    picture = Image.new("RGB", (4, 2))
-    with pytest.raises(TypeError, match=r"a uint8 tensor \[3, H, W\], which fpet\.images\.to_rgb makes, not a Image$"):
-        Preprocessing((1, 1)).resize(picture)  # type: ignore[arg-type]
+    picture, grey = Image.new("RGB", (4, 2)), torch.zeros((2, 4), dtype=torch.uint8)
+    wrong = (picture, "Image"), (torch.rand(3, 2, 4), r"float32 \[3, 2, 4\]"), (grey, r"uint8 \[2, 4\]")
+    for image, given in wrong:
+        with pytest.raises(TypeError, match=rf"a uint8 tensor \[3, H, W\], which .*to_rgb makes, not a {given}$"):
+            Preprocessing((2, 4)).resize(image)  # type: ignore[arg-type]
 
 
 def test_normalisation_maps_the_range_as_configured() -> None:
@@ -175,6 +178,17 @@ def test_normalisation_maps_the_range_as_configured() -> None:
     raw = Preprocessing((1, 1), mean=(0, 0, 0), std=(1, 1, 1)).normalize(images, torch.bfloat16)
     assert raw.dtype == torch.bfloat16
     assert raw[1].max() == 1.0
+
+
+def test_what_images_are_normalised_with_is_made_once() -> None:
+    """On a GPU to make it is to wait."""
+    some = [Preprocessing((1, 1), mean=(mean, 0.5, 0.5)) for mean in (0.125, 0.25, 0.375)]
+    images = torch.randint(0, 256, (4, 3, 1, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    before = _constants.cache_info().misses
+    for each in itertools.product(some, repeat=4):
+        alone = [one.normalize(image[None], torch.float32) for one, image in zip(each, images, strict=True)]
+        assert torch.equal(normalize(images, each, torch.float32), torch.cat(alone))
+    assert _constants.cache_info().misses - before <= len(some)
 
 
 def test_only_bytes_are_normalised() -> None:
