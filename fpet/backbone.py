@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import inspect
 import os
 from collections.abc import Mapping
@@ -16,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from fpet import _torchvision
-from fpet.backbone_files import Description, check_normalization, read_checkpoint
+from fpet.backbone_described import check_described, fingerprint, geometry
+from fpet.backbone_files import Description, check_normalization, plain_arguments, read_checkpoint
 from fpet.backbone_limits import check_depth, check_image_size, check_weights
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import write_safetensors
@@ -30,7 +30,7 @@ from timm.layers import LayerNorm, Mlp, PatchEmbed  # noqa: E402
 from timm.models.deit import VisionTransformerDistilled  # noqa: E402
 from timm.models.vision_transformer import Attention, Block, VisionTransformer  # noqa: E402
 
-from fpet.backbone_names import fit, refuse_transformers  # noqa: E402
+from fpet.backbone_names import fit, refuse_transformers, without_classifier  # noqa: E402
 
 # The epsilon of every layer norm: the one choice that timm takes as a class, which a file cannot hold.
 NORM_EPS = "norm_eps"
@@ -41,9 +41,10 @@ _RESERVED = {"num_classes", "in_chans", "dynamic_img_size", "dynamic_img_pad", "
 class Backbone:
     """A frozen Vision Transformer in evaluation mode.
 
-    vit: the timm module without a classifier; architecture, arguments: how timm makes it; fingerprint: SHA-256 over
-    names, shapes and float32 values of its weights, in hexadecimal; resampled_from: (rows, columns) of the position
-    embeddings in the file, where they were resampled for another image size.
+    vit: the timm module without a classifier; architecture, arguments: how timm makes it, the arguments as a JSON file
+    holds them; fingerprint: SHA-256 over names, shapes and float32 values of its weights, in hexadecimal;
+    resampled_from: (rows, columns) of the position embeddings in the file, where they were resampled for another image
+    size.
 
     A distilled DeiT has a class and a distillation token, whose average is what a task's one head sees. timm averages
     the logits of two heads, which is the same where both heads are equal.
@@ -73,23 +74,25 @@ def create_backbone(
 ) -> Backbone:
     """Makes a backbone by timm name and arguments, with the weights of `state` or timm's random initialisation.
 
-    arguments: timm's, that a JSON file can hold, and `norm_eps`, the epsilon of the layer norms.
-    normalization: `mean` and `std` of its images, where they are not those of timm's table.
+    arguments: timm's, that a JSON file can hold (a tuple becomes a list), and `norm_eps`, the epsilon of the layer
+    norms. state: a classifier in it is left out. normalization: `mean` and `std` of its images, where they are not
+    those of timm's table.
 
     Raises:
-        BackboneError: if timm does not know the name or arguments, the weights do not fit, with the first key, or the
-            model is larger than any (see `fpet.backbone_limits`).
+        BackboneError: if timm does not know the name or arguments, a JSON file cannot hold an argument, the weights do
+            not fit, with the first key, or the model is larger than any (see `fpet.backbone_limits`).
         UnsupportedError: if the forward pass does not cover the architecture.
     """
+    arguments = plain_arguments(arguments)
     if state is None:
         vit = _make(architecture, arguments, normalization or {})
     else:
         # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
-        vit = blueprint(architecture, arguments, normalization)
+        vit, state = blueprint(architecture, arguments, normalization), without_classifier(state)
         check_weights(vit, architecture, state)
         vit.to_empty(device="cpu").load_state_dict(state, strict=True)
     vit.requires_grad_(False).eval()
-    return Backbone(vit, architecture, dict(arguments), fingerprint(vit), geometry(vit))
+    return Backbone(vit, architecture, arguments, fingerprint(vit), geometry(vit))
 
 
 def load_backbone(
@@ -111,6 +114,7 @@ def load_backbone(
     checkpoint = read_checkpoint(Path(path))
     described = checkpoint.description
     try:
+        arguments = plain_arguments(arguments or {})
         if described is None:
             refuse_transformers(checkpoint.state)
             if architecture is None:
@@ -118,10 +122,10 @@ def load_backbone(
                     "the file does not say its architecture; name the timm model: `fpet import-backbone FILE "
                     "--architecture NAME` makes a file that says it"
                 )
-            wanted = Description(architecture, dict(arguments or {}), dict(normalization or {}))
+            wanted = Description(architecture, arguments, dict(normalization or {}))
             stored = None
         else:
-            wanted = described.adjusted(architecture, arguments or {}, normalization or {})
+            wanted = described.adjusted(architecture, arguments, normalization or {})
             stored = geometry(blueprint(described.architecture, described.arguments)).grid
         vit = blueprint(wanted.architecture, wanted.arguments)
         state, resampled_from = fit(checkpoint.state, vit, stored)
@@ -138,11 +142,26 @@ def save_backbone(
     arguments: Mapping[str, object],
     provenance: Mapping[str, object],
 ) -> None:
-    """Writes a backbone with its description, atomically; `vit` is a timm model made with num_classes=0."""
+    """Writes a timm model with its description, atomically; a classifier in it is left out.
+
+    architecture, arguments: how timm makes the model; the weights are written as float32, whatever they are in it.
+
+    Raises:
+        BackboneError: if they describe another model, naming the first key that does not fit, or what differs; if the
+            weights are not finite, or the file cannot be written.
+        UnsupportedError: if the forward pass does not cover the architecture.
+    """
     table: Any = vit.pretrained_cfg
     normalization = {name: tuple(table[name]) for name in ("mean", "std")}
-    description = Description(architecture, dict(arguments), normalization, dict(provenance))
     state = {name: value.detach().float().cpu().contiguous() for name, value in vit.state_dict().items()}
+    state = without_classifier(state)
+    try:
+        description = Description(architecture, plain_arguments(arguments), normalization, dict(provenance))
+        described = blueprint(architecture, description.arguments)
+        check_weights(described, architecture, state)
+        check_described(vit, described, state)
+    except (BackboneError, UnsupportedError) as error:
+        raise type(error)(f"{path}: {error}") from error
     write_safetensors(Path(path), state, description.metadata(), BackboneError)
 
 
@@ -152,31 +171,6 @@ def blueprint(
     """The timm model on the meta device: shapes without values. Raises as `create_backbone` does."""
     with torch.device("meta"):
         return _make(architecture, arguments, normalization or {})
-
-
-def geometry(vit: Any) -> Geometry:
-    """Reads the shape of a timm Vision Transformer off the model."""
-    attn = vit.blocks[0].attn
-    rows, columns = vit.patch_embed.grid_size
-    return Geometry(
-        depth=len(vit.blocks),
-        embed_dim=vit.embed_dim,
-        mlp_dim=vit.blocks[0].mlp.fc1.out_features,
-        num_heads=attn.num_heads,
-        head_dim=attn.head_dim,
-        grid=(rows, columns),
-        num_prefix_tokens=vit.num_prefix_tokens,
-        patch_dim=vit.patch_embed.proj.weight[0].numel(),
-    )
-
-
-def fingerprint(vit: nn.Module) -> str:
-    """SHA-256 over names, shapes and float32 values of the weights, in hexadecimal."""
-    digest = hashlib.sha256()
-    for name, value in sorted(vit.state_dict().items()):
-        digest.update(f"{name} {list(value.shape)}\n".encode())
-        digest.update(value.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def refuse_uncovered(vit: Any, architecture: str) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from fpet.backbone_limits import check_archive, check_stored
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import parse_safetensors, read_bytes
-from fpet.json_values import check_precision, is_finite
+from fpet.json_values import check_json, check_precision, is_finite
 from fpet.preprocess import Preprocessing, Triple
 
 FORMAT = 1
@@ -36,8 +36,9 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _PICKLED = re.compile(r"Unsupported global: GLOBAL (\S+)|TorchScript archive")
 # What may be chosen anew for a file that describes itself.
 _ADJUSTABLE = {"img_size", "global_pool", "fc_norm", "pool_include_prefix"}
-# Where training scripts keep the weights, the better ones first; timm looks in the same order.
-_NESTS = ("state_dict_ema", "model_ema", "state_dict", "model")
+# Where training scripts keep the weights, the better ones first: timm's order, then the networks of DINO, whose teacher
+# is the average that is published.
+_NESTS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,24 @@ class Checkpoint:
 
     state: dict[str, Tensor]
     description: Description | None = None
+
+
+def plain_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Arguments as a JSON file gives them back: a tuple, timm's habit for sizes, becomes a list.
+
+    Raises:
+        BackboneError: naming the argument that a JSON file cannot hold.
+    """
+    plain: dict[str, object] = {}
+    for name, value in arguments.items():
+        try:
+            check_json(value, "it")
+            plain[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            raise BackboneError(
+                f"the argument {name!r} should be numbers, text or lists, as a JSON file holds them: {error}"
+            ) from error
+    return plain
 
 
 def check_normalization(normalization: Mapping[str, Any]) -> None:

@@ -20,7 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fpet.adapters import build_adapter
 from fpet.adapters.base import Adapter, identity_blocks
-from fpet.backbone import Backbone, blueprint, geometry
+from fpet.backbone import Backbone, blueprint
+from fpet.backbone_described import geometry
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.linear import LowBitLinear

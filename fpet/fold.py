@@ -9,13 +9,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fpet.adapters import ADAPTERS
 from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks
-from fpet.backbone import fingerprint
+from fpet.backbone_described import fingerprint
 from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.tokens import Layout
@@ -39,7 +41,10 @@ def fold(model: AdaptedViT) -> AdaptedViT:
             embeddings, or no norm before its pooling, where the adapter does.
     """
     if not model.adapter.foldable:
-        raise UnsupportedError(f"{type(model.adapter).__name__} does not fold: it is not affine in its input")
+        raise UnsupportedError(
+            f"{type(model.adapter).__name__} does not fold: it is not affine in its input; train with an adapter that "
+            f"folds: {', '.join(_foldable())}"
+        )
     model = model.in_evaluation()
     backbone = model.backbone
     vit: Any = copy.deepcopy(backbone.vit, {id(tensor): tensor for tensor in backbone.vit.parameters()})
@@ -60,6 +65,16 @@ def fold(model: AdaptedViT) -> AdaptedViT:
     same = AdaptedViT(folded, Adapter(identity_blocks(backbone.geometry)), model.reducer, model.head).eval()
     _compare(same.unreduced(), model.unreduced())
     return same
+
+
+def _foldable() -> list[str]:
+    """The kinds of adapters that fold, sorted."""
+    found = []
+    for kind in sorted(ADAPTERS):
+        with suppress(UnsupportedError):  # a package that cannot be loaded is not what is wrong here
+            if ADAPTERS[kind].foldable:
+                found.append(kind)
+    return found
 
 
 def timm_state(model: AdaptedViT) -> dict[str, Tensor]:

@@ -15,7 +15,8 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
 from torch import nn
 
 from fpet.adapters import build_adapter
-from fpet.backbone import fingerprint, save_backbone
+from fpet.backbone import save_backbone
+from fpet.backbone_described import fingerprint
 from fpet.cli import main
 from fpet.errors import UnsupportedError
 from fpet.fold import fold

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import timm
 import torch
 from small import ARCHITECTURE, ARGUMENTS, perturb, small_backbone, small_header
 
+from fpet.adapters import ADAPTERS
 from fpet.adapters.repadapter import RepAdapter
 from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
@@ -80,12 +82,19 @@ def test_a_name_that_timm_takes_for_another_format_is_refused(
     assert not (task.parent / name).exists()
 
 
-def test_an_adapter_that_does_not_fold_writes_nothing(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_adapter_that_does_not_fold_writes_nothing(
+    task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = EntryPoint("broken", "missing:Method", "fpet.adapters")  # of an installed package
+    monkeypatch.setitem(vars(ADAPTERS), "_installed", {"broken": broken})
     backbone = small_backbone()
     header = small_header(backbone)
     save_task(task, header, new_model(header, backbone))
     assert main(command(task)) == 2
-    assert "AdaptFormer does not fold" in capsys.readouterr().err
+    kinds = "bitfit, fact-tk, fact-tt, full, lora, none, repadapter, ssf"
+    assert capsys.readouterr().err == (
+        f"fpet: AdaptFormer does not fold: it is not affine in its input; train with an adapter that folds: {kinds}\n"
+    )
     assert not (task.parent / "folded.safetensors").exists()
 
 

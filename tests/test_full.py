@@ -12,7 +12,8 @@ from small import ARCHITECTURE, ARGUMENTS, perturb, small_header
 from torch import nn
 
 from fpet.adapters.full import Full, FullBlock
-from fpet.backbone import Backbone, create_backbone, fingerprint
+from fpet.backbone import Backbone, create_backbone
+from fpet.backbone_described import fingerprint
 from fpet.errors import UnsupportedError
 from fpet.fold import fold, timm_state
 from fpet.header import Method

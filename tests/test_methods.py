@@ -14,7 +14,8 @@ from pairs import IMAGES, PAIRS, REFUSED, SMALL, header_of, model_of, new_backbo
 from torch import nn
 
 from fpet.adapters import ADAPTERS
-from fpet.backbone import Backbone, create_backbone, fingerprint
+from fpet.backbone import Backbone, create_backbone
+from fpet.backbone_described import fingerprint
 from fpet.errors import TaskError, UnsupportedError
 from fpet.fold import fold
 from fpet.linear import LowBitLinear
