@@ -63,6 +63,31 @@ def test_of_many_classes_ten_are_named(halves: Path) -> None:
         load(halves)
 
 
+@pytest.mark.parametrize("name", ["__MACOSX", "__macosx", "@eaDir"])
+def test_what_an_archiver_or_indexer_leaves_is_no_class_and_no_part_of_one(name: str, tmp_path: Path) -> None:
+    classes(tmp_path, {"ant": 3, "bee": 3})
+    before = load(tmp_path)
+    (tmp_path / name / "ant").mkdir(parents=True)
+    (tmp_path / name / "ant" / "._00.png").write_bytes(b"a resource fork")
+    picture(tmp_path / "ant" / name / "00.png" / "small.jpg", 99)
+    assert load(tmp_path).labels == before.labels == ("ant", "bee")
+    assert load(tmp_path).sha256 == before.sha256
+
+
+def test_it_is_no_split_either(halves: Path) -> None:
+    (halves / "__MACOSX" / "train").mkdir(parents=True)
+    (halves / "test" / "__MACOSX").mkdir()
+    assert load(halves).labels == ("ant", "bee")
+
+
+@pytest.mark.parametrize("names", [("Training", "Testing"), ("Train", "Test", "Valid"), ("TRAIN", "test", "other")])
+def test_splits_by_other_names_are_not_taken_for_classes(names: tuple[str, ...], tmp_path: Path) -> None:
+    for i, name in enumerate(names):
+        classes(tmp_path / name, {"ant": 3, "bee": 3}, first=10 * i)
+    with pytest.raises(DataError, match=r"are called as splits are, not classes; rename them train/, val/ and test/"):
+        load(tmp_path)
+
+
 def test_what_windows_leaves_about_is_no_picture(tmp_path: Path) -> None:
     classes(tmp_path, {"ant": 3, "bee": 3})
     before = load(tmp_path).sha256

@@ -57,7 +57,12 @@ def test_a_pipe_is_no_picture_and_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("folder", "Is a directory"), ("nothing", "No such file or directory"), ("text", "no image")]
+    ("name", "reason"),
+    [
+        ("folder", "Is a directory"),
+        ("nothing", "No such file or directory"),
+        ("text", "no picture format that is read here"),
+    ],
 )
 def test_what_cannot_be_read_is_named_once(name: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
@@ -78,3 +83,24 @@ def test_a_variant_that_pillow_does_not_know_is_a_broken_picture(tmp_path: Path)
     assert not checked.digests
     assert "pixel format" in checked.broken[0]
     assert not decodes(path)
+
+
+@pytest.mark.parametrize(
+    ("brand", "kind"), [(b"heic", "HEIC"), (b"heix", "HEIC"), (b"hevc", "HEIC"), (b"mif1", "HEIF"), (b"avif", "AVIF")]
+)
+def test_what_a_phone_writes_is_named(brand: bytes, kind: str, tmp_path: Path) -> None:
+    """Files that end after their brands, so that no reader takes them, whether Pillow has one for AVIF or not."""
+    path = tmp_path / "IMG_0001.jpg"
+    path.write_bytes(struct.pack(">I4s4sI4s4s", 24, b"ftyp", brand, 0, b"mif1", b"miaf"))
+    reason = f"this {kind} file cannot be read here; convert it to JPEG or PNG"
+    assert check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True).broken == (f"{path.name}: {reason}",)
+    with pytest.raises(DataError, match=f"IMG_0001.jpg: {reason}$"):
+        ImageFiles((path,))[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"ftypheic", b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom", b"heicheicheicheic"])
+def test_what_is_no_picture_is_not_taken_for_a_phones(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.heic"
+    path.write_bytes(content)
+    checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+    assert checked.broken == ("a.heic: this is in no picture format that is read here",)

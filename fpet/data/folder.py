@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from unicodedata import category
@@ -23,7 +23,9 @@ _SHARES = {**_VAL_SHARE, "test": 0.2}
 _VALIDATION = ("val", "valid", "validation")
 _NAMES = {"train", *_VALIDATION, "test"}
 _NEEDED = ("train", "test")
-_CLUTTER = ("thumbs.db", "desktop.ini")  # what Windows leaves in folders of pictures
+_SPLIT_LIKE = {*_NAMES, "training", "testing"}
+# What Windows, a Mac's archiver and Synology's indexer leave among pictures; the last holds small copies of them.
+_CLUTTER = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")
 _UNSPEAKABLE = ("Cc", "Cs")  # control characters, and bytes that are no text
 
 
@@ -39,32 +41,34 @@ def has_test_alone(root: Path) -> bool:
 
 
 def load_test(root: Path, reading: Reading) -> Dataset:
-    """The data set in a folder with nothing but `test/<class>/*`: there are no images to train on or to validate with.
+    """The data set in a folder with nothing but `test/<class>/**`: there are no images to train on or to validate with.
 
-    Classes are the sorted folder names of test/, of which some may be empty.
+    Classes are the sorted folder names of test/, of which some may be empty; they are read as `load_classes` does.
 
     Raises:
-        DataError: if there are not two classes, there is no picture, pictures are broken (see `check_pictures`), or an
-            option does not apply.
+        DataError: if there are not two classes, there is no picture, pictures are broken (see `check_pictures`), one is
+            under two classes, byte by byte, or an option does not apply.
     """
     reading.allow(f"{root}, which has test/ alone", "skip_broken")
     labels = _labels(root / "test")
     pictures = _pictures(root / "test", labels)
     checked = check_pictures(root, pictures, skip_broken=reading.skip_broken)
+    _refuse_two_classes(root, labels, pictures, checked)
     return to_dataset(root, labels, {"test": pictures}, checked, {})
 
 
 def load_splits(root: Path, reading: Reading) -> Dataset:
-    """The data set in a folder: `train/<class>/*`, `val/<class>/*` and `test/<class>/*`, every file a picture.
+    """The data set in a folder: `train/<class>/**`, `val/<class>/**` and `test/<class>/**`, every file a picture.
 
     val/ may be called valid/ or validation/. Without it 10 % of each class of train/ validate, chosen as
-    `load_classes` does. Classes are the sorted folder names of train/; hidden files, Thumbs.db and desktop.ini are
-    ignored.
+    `load_classes` does, which also says how the folders of the classes are read. Classes are the sorted folder names of
+    train/.
 
     Raises:
         DataError: if train/ or test/ is missing, there are two folders of validation, a split is empty, or has a class
             that train/ lacks or has no picture of, there are not two classes, pictures are broken (see
-            `check_pictures`), a picture is in two splits, byte by byte, or an option does not apply.
+            `check_pictures`), a picture is under two classes or in two splits, byte by byte, or an option does not
+            apply.
     """
     folders = _folders(root)
     choices = {} if "val" in folders else {"split_seed": reading.split_seed or 0}
@@ -73,6 +77,7 @@ def load_splits(root: Path, reading: Reading) -> Dataset:
     splits = {split: _pictures(folder, labels) for split, folder in folders.items()}
     everything = [picture for pictures in splits.values() for picture in pictures]
     checked = check_pictures(root, everything, skip_broken=reading.skip_broken)
+    _refuse_two_classes(root, labels, everything, checked)
     refuse_gaps(root, labels, checked.left(splits["train"]))
     if choices:
         seed = choices["split_seed"]
@@ -101,20 +106,25 @@ def _folders(root: Path) -> dict[str, Path]:
 
 
 def load_classes(root: Path, reading: Reading) -> Dataset:
-    """The data set in a folder of `<class>/*`, split at random into 70 % train, 10 % val and 20 % test of each class.
+    """The data set in a folder of `<class>/**`, split at random into 70 % train, 10 % val and 20 % test of each class.
 
     Shares are rounded to whole images, at least one; copies of one image count as one and stay together. The split
-    depends on the files and reading.split_seed (0 if it is not said) alone. Classes are the sorted folder names; hidden
-    files, Thumbs.db and desktop.ini are ignored.
+    depends on the files and reading.split_seed (0 if it is not said) alone. Classes are the sorted folder names. Every
+    file below a class folder, however deep, is a picture of the class, in the order of their paths; hidden files and
+    folders, and what systems leave about (`_CLUTTER`), are ignored. Symbolic links are followed, but of each class a
+    folder is read only once, and a link to a folder that the class lies in is ignored: a loop ends.
 
     Raises:
-        DataError: if there are not two classes, one has fewer than three images, a file lies beside the class
-            folders, pictures are broken (see `check_pictures`), or an option does not apply.
+        DataError: if there are not two classes, they are called as splits are, one has fewer than three images, a file
+            lies beside the class folders, pictures are broken (see `check_pictures`), one is under two classes, byte by
+            byte, or an option does not apply.
     """
     reading.allow(f"{root}, which has no lists of shots", "split_seed", "skip_broken")
     labels = _labels(root)
+    _refuse_split_names(root, labels)
     pictures = _pictures(root, labels)
     checked = check_pictures(root, pictures, skip_broken=reading.skip_broken)
+    _refuse_two_classes(root, labels, pictures, checked)
     seed = reading.split_seed or 0
     splits = _split(root, labels, checked, pictures, shares=_SHARES, seed=seed)
     return to_dataset(root, labels, splits, checked, {"split_seed": seed})
@@ -162,8 +172,31 @@ def _refuse_copies(root: Path, splits: Mapping[str, Sequence[Picture]], checked:
                 raise DataError(f"{root}: {both} are the same picture, in two splits")
 
 
+def _refuse_two_classes(root: Path, labels: Sequence[str], pictures: Iterable[Picture], checked: Checked) -> None:
+    """Refuses a picture under two classes, of which one is wrong; it might also be trained on and tested."""
+    seen: dict[str, Picture] = {}
+    pairs = []
+    for picture in checked.left(pictures):
+        other = seen.setdefault(checked.digests[picture.path], picture)
+        if other.target != picture.target:
+            named = (f"{one.path.relative_to(root)} as {labels[one.target]!r}" for one in (other, picture))
+            pairs.append(" and ".join(named))
+    if pairs:
+        raise DataError(f"{root}: the same picture is under two classes; delete one of each two: {first(pairs, '; ')}")
+
+
+def _refuse_split_names(root: Path, labels: Sequence[str]) -> None:
+    """Refuses Training/ and Testing/, whose own folders are the classes; they would be read as two classes."""
+    named = [label for label in labels if label.lower() in _SPLIT_LIKE]
+    if len(named) > 1:
+        raise DataError(
+            f"{root}: {' and '.join(f'{label}/' for label in named)} are called as splits are, not classes; rename "
+            "them train/, val/ and test/"
+        )
+
+
 def _labels(folder: Path) -> tuple[str, ...]:
-    labels = tuple(path.name for path in _visible(folder) if path.is_dir())
+    labels = tuple(path.name for path in visible(folder) if path.is_dir())
     if len(labels) < 2:
         raise DataError(f"{folder} has {count(len(labels), 'class folder')}: a classification needs two")
     for label in labels:
@@ -173,10 +206,11 @@ def _labels(folder: Path) -> tuple[str, ...]:
 
 
 def _folder_names(root: Path) -> set[str]:
-    return {path.name for path in _visible(root) if path.is_dir()}
+    return {path.name for path in visible(root) if path.is_dir()}
 
 
-def _visible(folder: Path) -> list[Path]:
+def visible(folder: Path) -> list[Path]:
+    """What lies directly in a folder, sorted, without hidden files and what systems leave about."""
     return sorted(
         path for path in folder.iterdir() if not path.name.startswith(".") and path.name.lower() not in _CLUTTER
     )
@@ -185,13 +219,24 @@ def _visible(folder: Path) -> list[Path]:
 def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:
     index = {label: i for i, label in enumerate(labels)}
     pictures = []
-    for label in _visible(folder):
+    for label in visible(folder):
         if label.name not in index or not label.is_dir():
             raise DataError(f"{label} is not a class folder: the classes are {first(labels)}")
-        for path in _visible(label):
-            if path.is_dir():
-                raise DataError(f"{path} is a folder: the pictures of a class lie in its own folder")
-            pictures.append(Picture(path, index[label.name]))
+        pictures += [Picture(path, index[label.name]) for path in _files(label)]
     if not pictures:
         raise DataError(f"{folder} holds no images: expected {folder.name}/<class>/<image>")
     return pictures
+
+
+def _files(label: Path) -> Iterator[Path]:
+    """All files below a class folder by path, as `load_classes` says."""
+    # By where a link leads: what the folder lies in, seen from either end of a link, is no part of the class.
+    read = {folder for start in (label, label.parent) for folder in (start.resolve(), *start.resolve().parents)}
+    left = visible(label)[::-1]
+    while left:
+        path = left.pop()
+        if not path.is_dir():
+            yield path
+        elif (folder := path.resolve()) not in read:
+            read.add(folder)
+            left += visible(path)[::-1]

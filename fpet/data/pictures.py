@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 import torch
 from PIL import Image, UnidentifiedImageError
@@ -24,6 +25,10 @@ SPLITS = ("train", "val", "test")
 
 # Pillow raises NotImplementedError for variants of a format that it does not know.
 _BROKEN = (ImageError, OSError, ValueError, SyntaxError, NotImplementedError, Image.DecompressionBombError)
+
+# Brands of ISO base media files (ISO/IEC 23008-12, annex B; AVIF 1.1): what phones write, and Pillow may not read.
+_HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx")
+_BRANDS = {**dict.fromkeys(_HEIC, "HEIC"), b"mif1": "HEIF", b"msf1": "HEIF", b"avif": "AVIF", b"avis": "AVIF"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class ImageFiles:
     def __getitem__(self, index: int, /) -> Tensor:
         path = self.paths[index]
         try:
-            with Image.open(path) as image:
+            with path.open("rb") as file, _open(file) as image:
                 return to_rgb(image)
         except _BROKEN as error:
             raise DataError(f"cannot read the image {path}: {_reason(error)}") from error
@@ -135,7 +140,7 @@ def _look(path: Path) -> tuple[str, str]:
         return "", "this is no file" if path.exists() else "there is no such file"
     try:
         data = path.read_bytes()
-        with Image.open(BytesIO(data)) as image:
+        with _open(BytesIO(data)) as image:
             image.draft(None, (1, 1))  # reads all of a JPEG, but makes an eighth of its pixels a side
             to_rgb(image)
     except _BROKEN as error:
@@ -143,8 +148,23 @@ def _look(path: Path) -> tuple[str, str]:
     return hashlib.sha256(data).hexdigest(), ""
 
 
+def _open(file: IO[bytes]) -> Image.Image:
+    """As `Image.open`, but says what a file is that Pillow does not recognise.
+
+    Raises:
+        ImageError: if Pillow does not recognise it.
+    """
+    try:
+        return Image.open(file)
+    except UnidentifiedImageError as error:
+        file.seek(0)
+        beginning = file.read(12)
+        brand = _BRANDS.get(beginning[8:]) if beginning[4:8] == b"ftyp" else None
+        if brand:
+            raise ImageError(f"this {brand} file cannot be read here; convert it to JPEG or PNG") from error
+        raise ImageError("this is in no picture format that is read here") from error
+
+
 def _reason(error: Exception) -> str:
     """What is wrong with a picture, without its path, which stands before it."""
-    if isinstance(error, UnidentifiedImageError):
-        return "this is no image"
     return (isinstance(error, OSError) and error.strerror) or str(error)

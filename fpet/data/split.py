@@ -9,7 +9,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fpet.ahead import batches_ahead
+from fpet.errors import DataError
 from fpet.preprocess import Preprocessing
+
+_RESIZED_AT_ONCE = 64
 
 
 class Images(Protocol):
@@ -69,26 +73,38 @@ class ResizedSplit:
 
 @dataclass(frozen=True)
 class Split:
-    """Pictures with their classes; targets: int64 [N], indices into the data set's labels."""
+    """Pictures with their classes; targets: int64 [N], indices into the data set's labels.
+
+    Raises:
+        DataError: if there are not as many targets as pictures, or they are of another type.
+    """
 
     images: Images
     targets: Tensor
+
+    def __post_init__(self) -> None:
+        if self.targets.dtype != torch.int64 or self.targets.shape != (len(self.images),):
+            given = f"{self.targets.dtype} {list(self.targets.shape)}".removeprefix("torch.")
+            raise DataError(f"the targets of {len(self.images)} pictures are int64 [{len(self.images)}], not {given}")
 
     def __len__(self) -> int:
         return self.targets.shape[0]
 
     def batches(self, preprocessing: Preprocessing, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields uint8 [B, 3, H, W] at the model's input size and targets int64 [B], in order, resized one by one."""
-        for start in range(0, len(self), batch_size):
-            targets = self.targets[start : start + batch_size]
-            chunk = range(start, start + targets.shape[0])
-            yield torch.stack([preprocessing.resize(self.images[i]) for i in chunk]), targets
+        """Yields uint8 [B, 3, H, W] at the model's input size and targets int64 [B], in order.
+
+        While one batch is used the next is decoded and resized, picture by picture, in threads.
+        """
+        made = batches_ahead(lambda index: preprocessing.resize(self.images[index]), len(self), batch_size)
+        for images, targets in zip(made, self.targets.split(batch_size), strict=True):
+            yield torch.stack(images), targets
 
     def resized(self, preprocessing: Preprocessing) -> ResizedSplit:
         """All pictures at the model's input size, in memory."""
         images = torch.empty(len(self), 3, *preprocessing.size, dtype=torch.uint8)
-        for i in range(len(self)):
-            images[i] = preprocessing.resize(self.images[i])
+        batches = self.batches(preprocessing, _RESIZED_AT_ONCE)
+        for place, (batch, _) in zip(images.split(_RESIZED_AT_ONCE), batches, strict=True):
+            place.copy_(batch)
         return ResizedSplit(images, self.targets)
 
 
