@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from fpet.backbone import create_backbone as create_backbone
     from fpet.backbone import load_backbone as load_backbone
     from fpet.backbone import save_backbone as save_backbone
+    from fpet.data import Reading as Reading
+    from fpet.data import load_dataset as load_dataset
     from fpet.errors import FpetError as FpetError
     from fpet.header import Method as Method
     from fpet.images import to_rgb as to_rgb
@@ -33,6 +35,8 @@ _HOMES = {
     "create_backbone": "backbone",
     "load_backbone": "backbone",
     "save_backbone": "backbone",
+    "Reading": "data",
+    "load_dataset": "data",
     "FpetError": "errors",
     "Method": "header",
     "to_rgb": "images",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import errno
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -67,14 +69,39 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     return root
 
 
+class _Lines(logging.Handler):
+    """Prints what is logged to standard error, whatever that is by then."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"fpet: {self.format(record)}", file=sys.stderr)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Shows what the library logs of its progress."""
+    logger, lines = logging.getLogger("fpet"), _Lines()
+    before = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(before)
+
+
+def _run(given: Sequence[str]) -> int:
+    word = next((one for one in given if one != "--"), "")
+    arguments = parser(word).parse_args(given)
+    return int(arguments.run(arguments))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line; returns the exit code: 0, or 2 if input or output fail, which one line on
     standard error says."""
-    given = sys.argv[1:] if argv is None else argv
     try:
-        word = next((one for one in given if one != "--"), "")
-        arguments = parser(word).parse_args(given)
-        code = int(arguments.run(arguments))
+        with _told():
+            code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # here, where an error is still ours to tell
         return code
     except FpetError as error:

@@ -58,6 +58,34 @@ class Confusion:
     unreduced: Tensor
     agreeing: int
 
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean over classes of the share of right answers, 0 to 1, with the task's token reduction.
+
+        A class without test images does not count.
+        """
+        return _mean_recall(self.reduced)
+
+    @property
+    def balanced_accuracy_unreduced(self) -> float:
+        """As `balanced_accuracy`, without any token reduction."""
+        return _mean_recall(self.unreduced)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a task takes each test image for, in the order of the split; on the CPU.
+
+    reduced, unreduced: int64 [N], indices into the labels, with the task's token reduction and without any;
+    probabilities: float32 [N], of the answers in `reduced`; reduces: whether the task reduces tokens; if not, both are
+    the same.
+    """
+
+    reduced: Tensor
+    unreduced: Tensor
+    probabilities: Tensor
+    reduces: bool
+
 
 def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Evaluation:
     """Classifies a split with and without token reduction, as `confusion`, which raises the same."""
@@ -78,8 +106,20 @@ def summary(model: AdaptedViT, counted: Confusion) -> Evaluation:
     )
 
 
-@torch.inference_mode()
 def confusion(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Confusion:
+    """Classifies a split with and without token reduction, as `answers`, which raises the same, and counts."""
+    return tally(model, split, answers(model, split, preprocessing, batch_size))
+
+
+def tally(model: AdaptedViT, split: Split, given: Answers) -> Confusion:
+    """Counts a model's answers to a split."""
+    classes = len(next(model.head.parameters()))
+    reduced, unreduced = (_counts(split.targets, one, classes) for one in (given.reduced, given.unreduced))
+    return Confusion(reduced, unreduced, int((given.reduced == given.unreduced).sum()))
+
+
+@torch.inference_mode()
+def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Answers:
     """Classifies a split with and without token reduction, resizing batch by batch.
 
     The model is put in evaluation mode; it runs in its own dtype, on its own device.
@@ -90,15 +130,23 @@ def confusion(model: AdaptedViT, split: Split, preprocessing: Preprocessing, bat
     model.eval()
     reduces = not isinstance(model.reducer, NoReduction)
     unreduced = model.unreduced()
-    classes = len(next(model.head.parameters()))
-    reduced_counts, unreduced_counts = torch.zeros((2, classes, classes), dtype=torch.int64)
-    agreeing = 0
+    found: list[tuple[Tensor, Tensor, Tensor]] = []  # read when all are computed: a GPU need not wait for each batch
     batches = split.batches(preprocessing, batch_size)
-    for images, targets in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
-        answers = classify(model, images, preprocessing).argmax(dim=1).cpu()
-        plain = classify(unreduced, images, preprocessing).argmax(dim=1).cpu() if reduces else answers
-        one = torch.ones_like(targets)
-        reduced_counts.index_put_((targets, answers), one, accumulate=True)
-        unreduced_counts.index_put_((targets, plain), one, accumulate=True)
-        agreeing += int((answers == plain).sum())
-    return Confusion(reduced_counts, unreduced_counts, agreeing)
+    for images, _ in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
+        logits = classify(model, images, preprocessing)
+        best = logits.argmax(dim=1)
+        plain = classify(unreduced, images, preprocessing).argmax(dim=1) if reduces else best
+        found.append((best, plain, logits.softmax(dim=1).amax(dim=1)))
+    reduced, plain, probabilities = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    return Answers(reduced, plain, probabilities, reduces)
+
+
+def _mean_recall(counts: Tensor) -> float:
+    images = counts.sum(dim=1)
+    tested = images > 0
+    return float((counts.diagonal()[tested].double() / images[tested]).mean())
+
+
+def _counts(targets: Tensor, answers: Tensor, classes: int) -> Tensor:
+    counts = torch.zeros((classes, classes), dtype=torch.int64)
+    return counts.index_put_((targets, answers), torch.ones_like(targets), accumulate=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +47,10 @@ def fit(
     backbone: Backbone,
     dataset: Dataset,
     recipe: Recipe,
-    checkpoint: Path,
+    checkpoint: str | os.PathLike[str],
     *,
     scales: Sequence[float] = (),
-    tensorboard: Path | None = None,
+    tensorboard: str | os.PathLike[str] | None = None,
     group: Group = ALONE,
 ) -> Fitted:
     """Trains the task, or with `scales` one task for each and keeps the best on the validation images.
@@ -61,10 +62,10 @@ def fit(
         UnsupportedError: if the adapter has no scale to search for, or one is given already; as `refuse_untrainable`.
         DataError, TaskError, UnsupportedError: as `train`.
     """
-    candidates, paths = _candidates(header, scales), checkpoints_of(checkpoint, scales)
+    candidates, paths = _candidates(header, scales), checkpoints_of(Path(checkpoint), scales)
     fits: list[tuple[TaskHeader, Trained]] = []
     for candidate, path in zip(candidates, paths, strict=True):
-        log = tensorboard and tensorboard / run_name(path)
+        log = tensorboard and Path(tensorboard, run_name(path))
         trained = train(candidate, backbone, dataset, recipe, path, tensorboard=log, group=group)
         fits.append((candidate, trained))
     best, trained = max(fits, key=lambda pair: (pair[1].accuracy, -pair[1].loss))

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from fpet.backbone import Backbone
 from fpet.checkpoint import LOG_COLUMNS, Best, Checkpoint
+from fpet.classes import check_classes
 from fpet.data import Dataset, ResizedSplit
 from fpet.errors import DataError, TaskError, UnsupportedError
 from fpet.header import TaskHeader
@@ -58,6 +59,7 @@ class Run:
     ) -> None:
         self.recipe, self.group = recipe, group
         self.preprocessing = header.preprocessing
+        check_classes(header, dataset)
         self.steps = len(dataset.train) // recipe.batch_size
         if self.steps == 0:
             raise DataError(
@@ -66,7 +68,13 @@ class Run:
             )
         if recipe.batch_size % group.size:
             raise UnsupportedError(f"a batch of {recipe.batch_size} cannot be shared among {group.size} processes")
-        self.device = next(backbone.vit.parameters()).device
+        weight = next(backbone.vit.parameters())
+        self.device = weight.device
+        if weight.dtype != torch.float32:
+            raise UnsupportedError(
+                f"the backbone is {weight.dtype}: to train it stays float32, until `Backbone.move`; a recipe's "
+                "precision says in what is multiplied".replace("torch.", "")
+            )
         self.autocast, self.scaler = mixed_precision(self.device, recipe.precision)
         torch.manual_seed(recipe.seed)
         self.model = new_model(header, backbone, drop_path=recipe.drop_path)
@@ -185,12 +193,15 @@ class Run:
     def _validate(self) -> tuple[float, float]:
         """Accuracy and mean loss on the validation images."""
         self.model.eval()
-        right, total, size = 0, 0.0, self.recipe.batch_size
-        for images, targets in zip(self.val.images.split(size), self.val.targets.split(size), strict=True):
+        size, right, losses = self.recipe.batch_size, [], []
+        batches = list(zip(self.val.images.split(size), self.val.targets.split(size), strict=True))
+        for images, targets in batches:
             loss, logits, _ = self._loss(images, targets)
-            right += int((logits.argmax(dim=1) == targets).sum())
-            total += loss.item() * targets.shape[0]
-        return right / len(self.val), total / len(self.val)
+            right.append((logits.argmax(dim=1) == targets).sum())
+            losses.append(loss)
+        counts = [len(targets) for _, targets in batches]  # read only now: a GPU need not wait for each batch
+        total = sum(loss * count for loss, count in zip(torch.stack(losses).tolist(), counts, strict=True))
+        return int(torch.stack(right).sum()) / len(self.val), total / len(self.val)
 
     def _loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
         """Mean cross-entropy [], logits [B, K] and the reducer's penalty [] of uint8 images [B, 3, H, W]."""

@@ -106,13 +106,17 @@ class Task:
 
 
 def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
-    """A freshly initialised model of the task that `header` describes, for training.
+    """A freshly initialised model of the task that `header` describes, for training, on the backbone's device.
+
+    What it adds to the backbone is float32, whatever that is.
 
     Raises:
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
     modules = _new_modules(header.adapter, header.reducer, header.head, len(header.labels), backbone.geometry)
-    return AdaptedViT(backbone, *modules, drop_path=drop_path, methods=(header.adapter, header.reducer))
+    model = AdaptedViT(backbone, *modules, drop_path=drop_path, methods=(header.adapter, header.reducer))
+    model.trainable().to(next(backbone.vit.parameters()).device)
+    return model
 
 
 class _Modules(NamedTuple):
@@ -178,14 +182,14 @@ def save_tensors(
 
 
 def _check_backbone(path: Path, header: TaskHeader, backbone: Backbone) -> None:
-    said = header.backbone
+    said, given = header.backbone, json.loads(json.dumps(backbone.arguments))
     if said.fingerprint != backbone.fingerprint:
+        others = "" if said.arguments == given else f"; its was made with {said.arguments}, this one with {given}"
         raise TaskError(
             f"{path}: the task belongs to the backbone {said.architecture} {said.fingerprint[:12]}, not to "
-            f"{backbone.architecture} {backbone.fingerprint[:12]}"
+            f"{backbone.architecture} {backbone.fingerprint[:12]}{others}"
         )
     # The same weights make another function with another pooling or number of heads.
-    given = json.loads(json.dumps(backbone.arguments))
     if said.arguments != given:
         raise TaskError(f"{path}: the task belongs to a backbone made with {said.arguments}, not {given}")
     vit: Any = backbone.vit

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import logging
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from fpet.backbone import Backbone, fingerprint
+from fpet.backbone import Backbone
+from fpet.backbone_described import fingerprint
 from fpet.board import board
 from fpet.checkpoint import Checkpoint, check_log
 from fpet.data import Dataset
@@ -21,34 +23,38 @@ from fpet.run import Run, Trained
 from fpet.vit import count_parameters
 from fpet.words import count
 
+logger = logging.getLogger(__name__)
+
 
 def train(
     header: TaskHeader,
     backbone: Backbone,
     dataset: Dataset,
     recipe: Recipe,
-    checkpoint: Path,
+    checkpoint: str | os.PathLike[str],
     *,
-    tensorboard: Path | None = None,
+    tensorboard: str | os.PathLike[str] | None = None,
     group: Group = ALONE,
 ) -> Trained:
     """Trains a fresh model of the task that `header` describes, on the backbone's device.
 
     The state is written to `checkpoint` after each epoch, its log beside it as CSV, and into `tensorboard` if that
-    folder is given. If the checkpoint is there the run goes on from it; on a CPU the result is then bit for bit that of
-    a run without a break. Test images are never looked at. The random state of the CPU and of the backbone's device is
-    left as it was.
+    folder is given; the start and each validation are logged. If the checkpoint is there the run goes on from it; on a
+    CPU the result is then bit for bit that of a run without a break. Test images are never looked at. The random state
+    of the CPU and of the backbone's device is left as it was.
 
     In a group each process calls this, and its first alone writes files. The result is that of one process up to
     rounding, save that each draws dropout and stochastic depth for itself, and LTMP's penalty for its own images.
 
     Raises:
-        DataError: if a picture cannot be read, or there are fewer training images than one batch.
+        DataError: if a picture cannot be read, the classes are not the header's labels, or there are fewer training
+            images than one batch.
         TaskError: if the checkpoint is damaged or of another run, or not that of all processes, another file has the
             log's name (see `check_log`), or the loss is no longer finite.
-        UnsupportedError: for methods that do not fit the backbone, a precision that does not fit the device, or a batch
-            that the group cannot share evenly.
+        UnsupportedError: for methods that do not fit the backbone, a precision that does not fit the device, a backbone
+            that is not float32, or a batch that the group cannot share evenly.
     """
+    checkpoint = Path(checkpoint)
     check_log(checkpoint)
     # All randomness follows from the recipe's seed and the epoch, so that nothing random is part of the checkpoint.
     device = next(backbone.vit.parameters()).device
@@ -56,8 +62,8 @@ def train(
         run = Run(header, backbone, dataset, recipe, group)
         _resume(run, checkpoint)
         if group.rank == 0:
-            print(f"fpet: {_start(run, header, dataset)}", file=sys.stderr)
-            _lead(run, header.name, checkpoint, tensorboard)
+            logger.info("%s", _start(run, header, dataset))
+            _lead(run, header.name, checkpoint, Path(tensorboard) if tensorboard else None)
         else:
             while run.epoch < recipe.epochs:
                 run.advance(lambda: None)
@@ -109,4 +115,4 @@ def _lead(run: Run, name: str, checkpoint: Path, tensorboard: Path | None) -> No
             run.state().save(checkpoint)
             bar.set_postfix(run.summary())
             if bar.disable and run.log[-1]["val_accuracy"] is not None:  # there is no terminal
-                print(f"fpet: {name}: {', '.join(map(' '.join, run.summary().items()))}", file=sys.stderr)
+                logger.info("%s: %s", name, ", ".join(map(" ".join, run.summary().items())))

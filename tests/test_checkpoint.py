@@ -31,7 +31,8 @@ def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Data
     path = tmp_path / "run.checkpoint"
     train(header, backbone, digits, RECIPE, path)
     scaled = small_header(backbone, Method("adaptformer", {"dim": 4, "scale": 0.1}))
-    renamed = dataclasses.replace(header, labels=tuple("abcdefghij"))
+    letters = tuple("abcdefghij")
+    renamed, lettered = (dataclasses.replace(one, labels=letters) for one in (header, digits))
     changed = dataclasses.replace(RECIPE, epochs=5, seed=3, precision="bfloat16", lr=0.5)
     swapped = dataclasses.replace(digits, train=digits.test)
     three = 'recipe.epochs was 4, is 5, recipe.lr was 0.01, is 0.5, recipe.precision was "float32", is "bfloat16"'
@@ -40,7 +41,7 @@ def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Data
         (header, digits, changed, f"{three}, and 1 more"),
         (header, swapped, RECIPE, "the training or validation images are others"),
         (scaled, digits, RECIPE, "task.adapter.arguments.scale was not given, is 0.1"),
-        (renamed, digits, RECIPE, "task.labels is another"),
+        (renamed, lettered, RECIPE, "task.labels is another"),
     ]
     for other_header, data, recipe, difference in others:
         with pytest.raises(TaskError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -141,8 +142,6 @@ def test_the_key_comes_from_a_file(images: list[str], tmp_path: Path, capsys: py
         (["--task", "digits", "--url", "SERVICE", "--precision", "bfloat16"], "--precision: with --url"),
         (["--task", "digits", "--url", "SERVICE", "--backbone", "b.safetensors"], "--backbone: with --url"),
         (["--task", "digits", "--key-file", "key"], "name its --url"),
-        (["/", "--task", "digits"], "/: this is a folder; name the image files in it"),
-        (["/", "--task", "digits", "--url", "SERVICE"], "/: this is a folder; name the image files in it"),
         (["--task", "digits", "--url", "SERVICE", "--key-file", "missing"], "missing: the key cannot be read"),
     ],
 )
@@ -156,6 +155,41 @@ def test_wrong_input_is_one_line(
     assert captured.err.count("\n") == 1
     assert message in captured.err
     assert not captured.out
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_of_a_folder_the_files_in_it_are_classified(
+    way: str, images: list[str], ways: dict[str, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("b.png", "a.PNG", ".hidden.png", "Thumbs.db", "deeper/c.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(pictures.png(1))
+    assert main(["classify", images[0], str(tmp_path), images[1], *ways[way], "--json"]) == 0
+    named = [images[0], str(tmp_path / "a.PNG"), str(tmp_path / "b.png"), images[1]]
+    assert [row["file"] for row in rows(capsys)] == named
+    (tmp_path / "notes.txt").write_text("no picture")
+    assert main(["classify", str(tmp_path), *ways[way]]) == 1
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 2
+    assert str(tmp_path / "notes.txt") in captured.err
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_folder_without_images_is_named(
+    way: str, images: list[str], ways: dict[str, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / ".hidden.png").write_bytes(pictures.png(1))
+    assert main(["classify", images[0], str(tmp_path), *ways[way]]) == 2
+    said = f"fpet: {tmp_path}: there is no image directly in this folder; name one that has some\n"
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o300)
+    assert main(["classify", str(tmp_path), "--task", "digits"]) == 2
+    assert capsys.readouterr().err == f"fpet: {tmp_path}: the folder cannot be read: Permission denied\n"
 
 
 def test_asking_a_service_needs_httpx(

@@ -40,6 +40,17 @@ def train(backbone: Path, output: Path) -> list[str]:
     return ["train", "--data", "digits", "--name", "digits", *files, "--reducer-arguments", "block=0", *FAST]
 
 
+def test_training_tells_how_it_goes_line_by_line(
+    backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):  # in one process, as from Python: nothing is told twice
+        output = tmp_path / name / "digits.safetensors"
+        assert main([*train(backbone, output), "--epochs", "1"]) == 0
+        start, validation, *_ = capsys.readouterr().err.splitlines()
+        assert start.startswith("fpet: digits: 10 classes, 800 training, 200 validation and 597 test images, ")
+        assert validation.startswith("fpet: digits: epoch 1, loss ")
+
+
 def test_training_writes_the_task_and_where_it_comes_from(task: Path) -> None:
     header = Task.load(task).header
     assert (header.name, header.labels) == ("digits", tuple("0123456789"))

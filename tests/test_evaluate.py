@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fpet.baseline import raw_pixel_baseline
 from fpet.data import Dataset, load_dataset
-from fpet.evaluate import classify, confusion, evaluate, summary
+from fpet.evaluate import Confusion, Evaluation, answers, classify, confusion, evaluate, summary, tally
 from fpet.header import Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import new_model
@@ -50,14 +50,14 @@ def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reduce
     header, model = untrained(adapter, reducer, images)
     counted = confusion(model, digits.test, header.preprocessing, batch_size=7)
     targets = digits.test.targets
-    answers = []
+    found = []
     for matrix, one in ((counted.reduced, model), (counted.unreduced, model.unreduced())):
         with torch.inference_mode():
-            answers.append(classify(one, images, header.preprocessing).argmax(dim=1))
-        assert len(answers[-1].unique()) > 2
-        pairs = Counter(zip(targets.tolist(), answers[-1].tolist(), strict=True))
+            found.append(classify(one, images, header.preprocessing).argmax(dim=1))
+        assert len(found[-1].unique()) > 2
+        pairs = Counter(zip(targets.tolist(), found[-1].tolist(), strict=True))
         assert {(i, j): int(matrix[i, j]) for i, j in matrix.nonzero().tolist()} == pairs
-    reduced, plain = answers
+    reduced, plain = found
     evaluation = summary(model, counted)
     assert evaluation.images == 60
     assert evaluation.accuracy == (reduced == targets).sum() / 60
@@ -75,6 +75,35 @@ def test_neither_batch_size_nor_training_mode_matters(digits: Dataset) -> None:
     first = evaluate(model.train(), digits.test, header.preprocessing)
     for batch_size in (1, 64):
         assert evaluate(model.train(), digits.test, header.preprocessing, batch_size) == first
+
+
+@pytest.mark.parametrize("reducer", [BDM, Method("none")], ids=lambda method: method.kind)
+def test_each_answer_comes_with_its_probability(reducer: Method, digits: Dataset) -> None:
+    images = digits.test.resized(Preprocessing((16, 16))).images
+    header, model = untrained(Method("lora"), reducer, images)
+    given = answers(model, digits.test, header.preprocessing, batch_size=7)
+    with torch.inference_mode():
+        probabilities, best = classify(model, images, header.preprocessing).softmax(dim=1).max(dim=1)
+        plain = classify(model.unreduced(), images, header.preprocessing).argmax(dim=1)
+    assert torch.equal(given.reduced, best)
+    assert torch.equal(given.unreduced, plain)
+    torch.testing.assert_close(given.probabilities, probabilities)
+    assert given.reduces == (reducer is BDM)
+    assert torch.equal(given.reduced, given.unreduced) != given.reduces
+    counted, same = tally(model, digits.test, given), confusion(model, digits.test, header.preprocessing)
+    assert torch.equal(counted.reduced, same.reduced)
+    assert torch.equal(counted.unreduced, same.unreduced)
+
+
+def test_each_class_with_test_images_counts_alike_when_balanced() -> None:
+    reduced = torch.tensor([[6, 2, 0], [1, 1, 0], [0, 0, 0]])  # 3/4 of a class, 1/2 of another, none of the third
+    counted = Confusion(reduced, unreduced=torch.tensor([[8, 0, 0], [1, 0, 1], [0, 0, 0]]), agreeing=0)
+    assert (counted.balanced_accuracy, counted.balanced_accuracy_unreduced) == (0.625, 0.5)
+
+
+def test_what_task_files_state_of_a_test_stays_as_it_is() -> None:
+    stated = {"images", "accuracy", "accuracy_unreduced", "agreement", "tokens_in", "tokens_out", "tokens_vary"}
+    assert {field.name for field in dataclasses.fields(Evaluation)} == stated
 
 
 def test_raw_pixels_tell_digits_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import re
@@ -12,11 +13,12 @@ import pytest
 from picture_files import classes, picture, truncate
 from published_files import save_small_backbone
 from serving import write_task
-from small import small_backbone, small_header
+from small import ADAPTFORMER, small_backbone, small_header
 
 from fpet.cli import main
 from fpet.data import Reading, load_dataset
 from fpet.errors import DataError
+from fpet.header import Method
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,6 +43,16 @@ def evaluate(backbone: Path, tmp_path: Path) -> Evaluate:
     return command
 
 
+def printed(report: dict[str, float]) -> list[tuple[str, float]]:
+    """The numbers in the lines of an evaluation, and how they are called there."""
+    ways = ("", "_unreduced")
+    return [
+        pair
+        for way in ways
+        for pair in (("accuracy", report[f"accuracy{way}"]), ("balanced", report[f"balanced_accuracy{way}"]))
+    ]
+
+
 def test_all_of_a_test_alone_is_tested(evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classes(tmp_path / "new" / "test", {"ant": 7, "cow": 4})
     command = evaluate("ant", "bee", "cow")
@@ -52,6 +64,15 @@ def test_all_of_a_test_alone_is_tested(evaluate: Evaluate, tmp_path: Path, capsy
     captured = capsys.readouterr()
     report = json.loads(captured.out)
     assert (report["images"], [one["images"] for one in report["classes"]]) == (11, [7, 0, 4])
+    ant, _, cow = report["classes"]
+    for name, matrix in (("accuracy", "confusion"), ("accuracy_unreduced", "confusion_unreduced")):
+        assert report[f"balanced_{name}"] == pytest.approx((ant[name] + cow[name]) / 2)
+        assert [sum(row) for row in report[matrix]] == [7, 0, 4]
+        assert report[matrix][0][0] / 7 == ant[name]
+    assert report["labels"] == ["ant", "bee", "cow"]
+    assert main(command) == 0
+    lines = [f"{label} {value:.4f}  with" for label, value in printed(report)]
+    assert [line[: len(lines[0])] for line in capsys.readouterr().out.splitlines()[1:5]] == lines
     assert "trained on" not in captured.err
     truncate(tmp_path / "new" / "test" / "ant" / "00.png")
     assert main(command) == 2
@@ -106,6 +127,62 @@ def test_classes_in_another_order_are_refused(
     classes(tmp_path / "new" / "test", {"ant": 1, "bee": 1})
     assert main(evaluate("bee", "ant")) == 2
     assert capsys.readouterr().err == "fpet: the classes of new are those of the task mine in another order\n"
+
+
+def test_the_answer_to_each_file_is_written(
+    evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classes(tmp_path / "new" / "test", {"ant": 3, "bee, small": 2})
+    written = tmp_path / "answers" / "mine.csv"
+    command = [*evaluate("ant", "bee, small"), "--predictions", str(written), "--json"]
+    assert main(command) == 0
+    report = json.loads(capsys.readouterr().out)
+    rows = list(csv.DictReader(written.read_text().splitlines()))
+    assert list(rows[0]) == ["file", "label", "answer", "probability", "answer_unreduced"]
+    files = [Path(row["file"]) for row in rows]
+    assert files == sorted((tmp_path / "new" / "test").glob("*/*"))
+    assert [file.parent.name for file in files] == [row["label"] for row in rows]
+    for column, name in (("answer", "accuracy"), ("answer_unreduced", "accuracy_unreduced")):
+        assert sum(row[column] == row["label"] for row in rows) == report[name] * 5
+    assert all(0.5 <= float(row["probability"]) <= 1 for row in rows)
+    before = written.read_bytes()
+    assert main(command) == 2
+    refused = f"fpet: {written}: it is there already; delete it or name another --predictions\n"
+    assert capsys.readouterr() == ("", refused)
+    assert written.read_bytes() == before
+
+
+def test_answers_to_images_that_are_no_files_have_their_index(
+    backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = small_header(small_backbone(), ADAPTFORMER, Method("none"))
+    write_task(tmp_path / "digits.safetensors", header, small_backbone())
+    command = ["evaluate", "--task", str(tmp_path / "digits.safetensors"), "--backbone", str(backbone), "--json"]
+    assert main([*command, "--data", "digits", "--predictions", str(tmp_path / "digits.csv")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    heading, *rows = ((tmp_path / "digits.csv").read_text()).splitlines()
+    assert heading == "file,label,answer,probability"  # nothing is reduced
+    assert [row.split(",")[0] for row in rows] == [str(i) for i in range(597)]
+    assert sum(row.split(",")[1] == row.split(",")[2] for row in rows) == pytest.approx(report["accuracy"] * 597)
+    targets = load_dataset("digits").test.targets.tolist()
+    assert [int(row.split(",")[1]) for row in rows] == targets
+
+
+def test_a_trained_task_that_is_asked_for_by_name_is_pointed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", "--task", "mine"]) == 2
+    assert "runs" not in capsys.readouterr().err
+    Path("runs").mkdir()
+    Path("runs/mine.safetensors").touch()
+    assert main(["evaluate", "--task", "mine"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("fpet: there is no embedded task 'mine'; there are ")
+    assert said.endswith("; for the file runs/mine.safetensors say --task runs/mine.safetensors\n")
+    for other in ("yours", "m" * 300):  # of which the latter is no file name
+        assert main(["evaluate", "--task", other]) == 2
+        assert "runs" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", ["x", "0", "-3", "1.5", ""])

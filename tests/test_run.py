@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import small_header
+from small import small_backbone, small_header
 from torch.nn import functional as F
 
 from fpet.backbone import Backbone
 from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset, Split
+from fpet.errors import DataError, UnsupportedError
 from fpet.recipe import Recipe
 from fpet.run import Run
 
@@ -23,7 +24,7 @@ RECIPE = Recipe(epochs=8, batch_size=16, lr=1e-1, warmup_epochs=1, validate_ever
 
 def test_the_loss_decides_between_epochs_of_equal_accuracy(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
     """So few validation images make them common. What comes after the best epoch leaves its weights alone."""
-    few = Split(digits.val.images, digits.val.targets[:6])
+    few = Split([digits.val.images[i] for i in range(6)], digits.val.targets[:6])
     with torch.random.fork_rng(devices=[]):
         run = Run(small_header(backbone), backbone, dataclasses.replace(digits, val=few), RECIPE)
         weights = []
@@ -68,3 +69,31 @@ def test_validation_images_count_alike_whatever_batch_they_are_in(backbone: Back
         logits = trained.model(header.preprocessing.normalize(val.images, torch.float32))
     assert trained.loss == pytest.approx(float(F.cross_entropy(logits, val.targets)), rel=1e-5)
     assert trained.accuracy == pytest.approx(float((logits.argmax(dim=1) == val.targets).float().mean()))
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ("1032456789", "the classes of digits are those of the task digits in another order"),
+        ("012345678", "the classes of digits are not those of the task digits: the task knows no 9"),
+        ("0123456789ab", "the classes of digits are not those of the task digits: it has no a, b"),
+    ],
+)
+def test_the_labels_are_those_of_the_data(backbone: Backbone, digits: Dataset, labels: str, named: str) -> None:
+    header = dataclasses.replace(small_header(backbone), labels=tuple(labels))
+    with pytest.raises(DataError, match=f"{named}$"):
+        Run(header, backbone, digits, Recipe(batch_size=16))
+
+
+def test_a_backbone_that_trains_is_float32(digits: Dataset) -> None:
+    backbone = small_backbone()
+    backbone.move("cpu", torch.bfloat16)
+    with pytest.raises(UnsupportedError, match=r"the backbone is bfloat16: to train it stays float32, until"):
+        Run(small_header(backbone), backbone, digits, Recipe(batch_size=16))
+
+
+@pytest.mark.parametrize("targets", [torch.zeros(3, dtype=torch.int64), torch.zeros(4), torch.zeros(4, 1).long()])
+def test_a_split_has_a_target_a_picture(digits: Dataset, targets: torch.Tensor) -> None:
+    four = [digits.train.images[i] for i in range(4)]
+    with pytest.raises(DataError, match=r"the targets of 4 pictures are int64 \[4\], not (int64|float32) \["):
+        Split(four, targets)

@@ -44,6 +44,10 @@ def header_of(backbone: Backbone, /, **changes: Any) -> TaskHeader:
             {"backbone": BackboneRef(ARCHITECTURE, ARGUMENTS, "0" * 64)},
             "belongs to the backbone vit_tiny_patch16_224 0000",
         ),
+        (
+            {"backbone": BackboneRef(ARCHITECTURE, {**ARGUMENTS, "img_size": 32}, "0" * 64)},
+            f"; its was made with { {**ARGUMENTS, 'img_size': 32} }, this one with {ARGUMENTS}",
+        ),
     ],
 )
 def test_a_header_of_another_model_is_refused_when_saving(

@@ -12,7 +12,8 @@ import torch
 from small import METHODS, small_header
 from torch import Tensor
 
-from fpet.backbone import Backbone, fingerprint
+from fpet.backbone import Backbone
+from fpet.backbone_described import fingerprint
 from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset, Split, load_dataset
 from fpet.data.split import GreyImages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import pty
 import re
@@ -92,20 +93,22 @@ def test_the_bar_shows_the_time_left_of_a_broken_run(
 
 
 def test_without_a_terminal_start_and_validations_are_a_line_each(
-    backbone: Backbone, digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    backbone: Backbone, digits: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     header, checkpoint = small_header(backbone), tmp_path / "run.checkpoint"
     parameters = sum(value.numel() for value in new_model(header, backbone).trainable().parameters())
     described = (
-        f"fpet: digits: 10 classes, 80 training, 40 validation and 60 test images, {parameters} trainable parameters, "
+        f"digits: 10 classes, 80 training, 40 validation and 60 test images, {parameters} trainable parameters, "
     )
     for before, validations in (("4 epochs", ["2", "4"]), ("goes on after epoch 2 of 4", ["4"])):
         if validations == ["4"]:
             broken_run(backbone, digits, checkpoint, None)
         train(header, backbone, digits, RECIPE, checkpoint)
-        first, *lines = capsys.readouterr().err.splitlines()
+        first, *lines = caplog.messages
+        caplog.clear()
         assert first == described + before
-        told = r"fpet: digits: epoch (\d), loss \d\.\d+, best validation 0\.\d+ \(epoch \d\)"
+        told = r"digits: epoch (\d), loss \d\.\d+, best validation 0\.\d+ \(epoch \d\)"
         shown = [re.fullmatch(told, line) for line in lines]
         assert [match and match[1] for match in shown] == validations
 

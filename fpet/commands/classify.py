@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 
 from fpet.commands import options
+from fpet.data.folder import visible
 from fpet.data.pictures import ImageFiles
 from fpet.errors import DataError, ImageError, UnsupportedError
 from fpet.evaluate import classify
 from fpet.task import Task
 from fpet.vit import AdaptedViT
 
-_DESCRIPTION = """Prints a line for each image: the file, and the most probable labels with their probabilities. Without
---url the task runs in this process. The exit code is 1 if an image could not be classified."""
+_DESCRIPTION = """Prints a line for each image: the file, and the most probable labels with their probabilities. Of a
+folder every file directly in it is an image, but for hidden files and what systems leave there, such as Thumbs.db.
+Without --url the task runs in this process. The exit code is 1 if an image could not be classified."""
 _BATCH = 16
 _IN_PROCESS = ("backbone", "architecture", "architecture_arguments", "device", "precision")
 _SOME_FAILED = 1
@@ -33,7 +35,9 @@ Row = dict[str, Any]
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `classify`."""
     parser = subparsers.add_parser("classify", help="label images", description=_DESCRIPTION)
-    parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE", help="any still picture that Pillow reads")
+    parser.add_argument(
+        "images", type=Path, nargs="+", metavar="IMAGE", help="any still picture that Pillow reads, or a folder of them"
+    )
     options.add_task(parser)
     parser.add_argument("--url", metavar="URL", help="service to ask, such as http://127.0.0.1:8000, for its task T")
     parser.add_argument("--key-file", type=Path, metavar="FILE", help="file with the key of the service at --url")
@@ -54,9 +58,9 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run(arguments: argparse.Namespace) -> int:
     """Classifies and prints."""
-    options.refuse_folders(arguments.images)
+    images = [path for given in arguments.images for path in (_files(given) if given.is_dir() else [given])]
     failed = False
-    for path, row in zip(arguments.images, _rows(arguments), strict=True):
+    for path, row in zip(images, _rows(arguments, images), strict=True):
         if "error" in row:
             failed = True
         if arguments.json:
@@ -69,29 +73,42 @@ def run(arguments: argparse.Namespace) -> int:
     return _SOME_FAILED if failed else 0
 
 
-def _rows(arguments: argparse.Namespace) -> Iterator[Row]:
+def _files(folder: Path) -> list[Path]:
+    """The files directly in a folder that training would take for pictures, sorted.
+
+    Raises:
+        DataError: if there are none, or the folder cannot be read.
+    """
+    try:
+        files = [path for path in visible(folder) if not path.is_dir()]
+    except OSError as error:
+        raise DataError(f"{folder}: the folder cannot be read: {error.strerror}") from error
+    if not files:
+        raise DataError(f"{folder}: there is no image directly in this folder; name one that has some")
+    return files
+
+
+def _rows(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:
     """One an image."""
     if arguments.url is None:
         if arguments.key_file is not None:
             raise UnsupportedError("--key-file: only a service asks for a key; name its --url")
-        return _compute(arguments)
+        return _compute(arguments, images)
     for name, default in arguments.in_process.items():
         if getattr(arguments, name) != default:
             raise UnsupportedError(f"--{name.replace('_', '-')}: with --url the service chooses it")
     if Path(arguments.task).suffix == ".safetensors":
         raise UnsupportedError(f"--task {arguments.task}: a service knows its tasks by name; with --url give the name")
-    return _ask(arguments)
+    return _ask(arguments, images)
 
 
-def _ask(arguments: argparse.Namespace) -> Iterator[Row]:
+def _ask(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:
     try:
         from fpet.client import Client  # noqa: PLC0415  # optional
     except ImportError as error:
         raise UnsupportedError(str(error)) from error
     with Client(arguments.url, key=_key(arguments.key_file)) as client:
-        for answer in client.classify_each(
-            arguments.images, arguments.task, top_k=arguments.top_k, tokens=arguments.tokens
-        ):
+        for answer in client.classify_each(images, arguments.task, top_k=arguments.top_k, tokens=arguments.tokens):
             if isinstance(answer, ImageError):
                 yield {"error": str(answer)}
                 continue
@@ -112,7 +129,7 @@ def _key(file: Path | None) -> str | None:
         raise UnsupportedError(f"{file}: the key cannot be read: {error}") from error
 
 
-def _compute(arguments: argparse.Namespace) -> Iterator[Row]:
+def _compute(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:
     task = options.task(arguments)
     labels = len(task.header.labels)
     if arguments.top_k > labels:
@@ -122,7 +139,7 @@ def _compute(arguments: argparse.Namespace) -> Iterator[Row]:
     backbone.move(arguments.device, dtype)
     reduced = task.build(backbone, dtype, arguments.device)
     model = reduced if arguments.tokens == "reduced" else reduced.unreduced()
-    files = ImageFiles(tuple(arguments.images))
+    files = ImageFiles(tuple(images))
     for start in range(0, len(files), _BATCH):
         batch = range(start, min(start + _BATCH, len(files)))
         yield from _answers(task, model, [_pixels(files, i, task) for i in batch], arguments.top_k)

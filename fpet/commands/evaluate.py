@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import dataclasses
+import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from fpet.baseline import Baseline, raw_pixel_baseline
+from fpet.classes import check_classes
 from fpet.commands import options
 from fpet.commands.table import table
 from fpet.data import SOURCES, Dataset
-from fpet.errors import DataError, UnsupportedError
-from fpet.evaluate import Confusion, Evaluation, confusion, summary
+from fpet.data.pictures import ImageFiles
+from fpet.errors import DataError, TaskError, UnsupportedError
+from fpet.evaluate import Answers, Confusion, Evaluation, answers, summary, tally
+from fpet.files import write_atomically
 from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task
-from fpet.words import count, first
+from fpet.words import count
 
 _DESCRIPTION = """Classifies the full test set with the task's token reduction and without, and prints the share of
-right answers. Of a folder with one folder a class, 20 % of each class are tested; for all to be tested, put
-the folders of the classes into a folder test/, and give the folder that test/ lies in."""
+right answers (accuracy) and the mean of the classes' own shares (balanced). Of a folder with one folder a class, 20 %
+of each class are tested; for all to be tested, put the folders of the classes into a folder test/, and give the folder
+that test/ lies in."""
 _CLASS_COLUMNS = ("label", "images", "accuracy", "accuracy_unreduced", "mostly_taken_for", "times")
 
 
@@ -44,11 +51,21 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         action="store_true",
         help="also say it of each class, and for which other it is mostly taken with token reduction",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--predictions",
+        type=Path,
+        metavar="FILE",
+        help="also write a CSV file with the answer to each test image and its probability",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object, with the counts of answers by class (row)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates and prints."""
+    if arguments.predictions is not None:
+        options.refuse_existing(arguments.predictions, option="--predictions")
     task = options.task(arguments)
     dataset = options.dataset(arguments, arguments.data or _trained_on(task), test_alone=True)
     _check_fits(task, dataset)
@@ -58,8 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
     dtype = options.precision(arguments)
     backbone.move(arguments.device, dtype)
     model = task.build(backbone, dtype, arguments.device)
-    counted = confusion(model, dataset.test, task.header.preprocessing, arguments.batch_size)
+    found = answers(model, dataset.test, task.header.preprocessing, arguments.batch_size)
+    counted = tally(model, dataset.test, found)
     evaluation = summary(model, counted)
+    if arguments.predictions is not None:
+        _write_predictions(arguments.predictions, dataset, found)
     classes = list(_classes(dataset.labels, counted)) if arguments.per_class else []
     baseline = raw_pixel_baseline(dataset) if arguments.baseline else None
     if arguments.json:
@@ -71,12 +91,47 @@ def run(arguments: argparse.Namespace) -> int:
         }
         extra: dict[str, Any] = {} if baseline is None else {"baseline": dataclasses.asdict(baseline)}
         extra |= {"classes": classes} if classes else {}
-        print(json.dumps({**report, **dataclasses.asdict(evaluation), **extra}))
+        print(json.dumps({**report, **dataclasses.asdict(evaluation), **_counts(dataset.labels, counted), **extra}))
     else:
-        print("\n".join(_lines(task, dataset, evaluation, baseline)))
+        print("\n".join(_lines(task, dataset, evaluation, counted, baseline)))
         if classes:
             print(f"\n{table(classes, _CLASS_COLUMNS)}")
     return 0
+
+
+def _counts(labels: Sequence[str], counted: Confusion) -> dict[str, Any]:
+    """What the counts say beside the evaluation; rows of a confusion are classes, columns answers, both as labels."""
+    return {
+        "balanced_accuracy": counted.balanced_accuracy,
+        "balanced_accuracy_unreduced": counted.balanced_accuracy_unreduced,
+        "labels": list(labels),
+        "confusion": counted.reduced.tolist(),
+        "confusion_unreduced": counted.unreduced.tolist(),
+    }
+
+
+def _write_predictions(path: Path, dataset: Dataset, found: Answers) -> None:
+    """A row a test image, in order; file: its path, or of data that are no files its index in the test set.
+
+    Raises:
+        TaskError: if it cannot be written.
+    """
+    images = dataset.test.images
+    files = images.paths if isinstance(images, ImageFiles) else range(len(images))
+    columns: dict[str, Sequence[object]] = {
+        "file": files,
+        "label": [dataset.labels[i] for i in dataset.test.targets.tolist()],
+        "answer": [dataset.labels[i] for i in found.reduced.tolist()],
+        "probability": [f"{value:.6f}" for value in found.probabilities.tolist()],
+    }
+    if found.reduces:
+        columns["answer_unreduced"] = [dataset.labels[i] for i in found.unreduced.tolist()]
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    # A file may have a name that is no UTF-8: its bytes are written as they are.
+    write_atomically(path, table.getvalue().encode(errors="surrogateescape"), TaskError)
 
 
 def _classes(labels: Sequence[str], counted: Confusion) -> Iterator[dict[str, Any]]:
@@ -96,11 +151,15 @@ def _classes(labels: Sequence[str], counted: Confusion) -> Iterator[dict[str, An
         }
 
 
-def _lines(task: Task, dataset: Dataset, evaluation: Evaluation, baseline: Baseline | None) -> list[str]:
+def _lines(
+    task: Task, dataset: Dataset, evaluation: Evaluation, counted: Confusion, baseline: Baseline | None
+) -> list[str]:
     lines = [
         f"{task.header.name} on {count(evaluation.images, 'test image')} of {dataset.name}",
         f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({evaluation.tokens})",
+        f"balanced {counted.balanced_accuracy:.4f}  with its token reduction: the mean of the classes' accuracies",
         f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
+        f"balanced {counted.balanced_accuracy_unreduced:.4f}  without token reduction",
         f"         {evaluation.agreement:.4f}  of the images are answered alike",
     ]
     if baseline is not None:
@@ -110,7 +169,7 @@ def _lines(task: Task, dataset: Dataset, evaluation: Evaluation, baseline: Basel
 
 def _check_fits(task: Task, dataset: Dataset) -> None:
     """Raises DataError if the classes are others or the split is; notes a random split of other files."""
-    _check_classes(task, dataset)
+    check_classes(task.header, dataset)
     if not trained_on_files(task.header, dataset):
         if "split_seed" in dataset.choices:  # a copy of the folder, less a file, is split at random once more
             print(
@@ -124,20 +183,6 @@ def _check_fits(task: Task, dataset: Dataset) -> None:
             f"{task.header.name} was trained on another split of {dataset.name}, so that training images would be "
             f"tested on: say {trained}"
         )
-
-
-def _check_classes(task: Task, dataset: Dataset) -> None:
-    trained, found = task.header.labels, dataset.labels
-    if found == trained:
-        return
-    name = f"the classes of {dataset.name}"
-    missing, unknown = sorted({*trained} - {*found}), sorted({*found} - {*trained})
-    if not missing and not unknown:
-        raise DataError(f"{name} are those of the task {task.header.name} in another order")
-    stand_in = " (an empty folder of each will do)" if not len(dataset.train) else ""
-    said = [f"it has no {first(missing)}{stand_in}"] if missing else []
-    said += [f"the task knows no {first(unknown)}"] if unknown else []
-    raise DataError(f"{name} are not those of the task {task.header.name}: {'; '.join(said)}")
 
 
 def _trained_on(task: Task) -> str:

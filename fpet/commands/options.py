@@ -14,11 +14,12 @@ import torch
 from fpet.backbone import Backbone, load_backbone
 from fpet.backbone_hub import download_backbone
 from fpet.data import SOURCES, Dataset, Reading, load_dataset
-from fpet.errors import BackboneError, UnsupportedError
+from fpet.errors import BackboneError, TaskError, UnsupportedError
 from fpet.precision import emulation
 from fpet.preprocess import Triple
 from fpet.recipe import PRECISIONS
 from fpet.task import Task
+from fpet.vit import check_parity
 from fpet.weights import default_backbone, task_path
 
 Value = int | float | bool | str | list[int]
@@ -103,9 +104,23 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def task(arguments: argparse.Namespace) -> Task:
-    """Loads --task."""
+    """Loads --task.
+
+    Raises:
+        TaskError: if the file cannot be used, or there is no embedded task of that name; a file of the name that
+            `fpet train` gives is then pointed out.
+    """
     path = Path(arguments.task)
-    return Task.load(path if path.suffix == ".safetensors" else task_path(arguments.task))
+    if path.suffix == ".safetensors":
+        return Task.load(path)
+    try:
+        embedded = task_path(arguments.task)
+    except TaskError as error:
+        trained = Path("runs", f"{arguments.task}.safetensors")
+        if trained in Path("runs").glob("*.safetensors"):
+            raise TaskError(f"{error}; for the file {trained} say --task {trained}") from error
+        raise
+    return Task.load(embedded)
 
 
 def dataset(arguments: argparse.Namespace, data: str, *, test_alone: bool = False) -> Dataset:
@@ -124,13 +139,14 @@ def backbone(arguments: argparse.Namespace) -> Backbone:
     """Loads --backbone onto --device, and says on standard error if position embeddings were resampled.
 
     Raises:
-        BackboneError: if the file cannot be used.
+        BackboneError: if the file cannot be used, or the installed timm computes it otherwise than the forward does.
         UnsupportedError: if the backbone is not covered, or there is no such device.
     """
     source = str(default_backbone()) if arguments.backbone is None else arguments.backbone
     loaded = open_backbone(source, arguments.architecture, arguments.architecture_arguments)
     if loaded.resampled_from:
         print(f"fpet: {source}: {resampling(loaded)}", file=sys.stderr)
+    check_parity(loaded)  # before it is moved: a GPU rounds otherwise
     loaded.move(arguments.device)
     return loaded
 
@@ -160,13 +176,13 @@ def open_backbone(
     return download_backbone(source.removeprefix(HUB), arguments, normalization)
 
 
-def refuse_existing(output: Path, instead: str = "") -> None:
+def refuse_existing(output: Path, instead: str = "", option: str = "--output") -> None:
     """Raises UnsupportedError if there is such a file or folder: nothing that was made before is overwritten.
 
-    instead: what else there is to do about it.
+    instead: what else there is to do about it; option: which names the output.
     """
     if output.exists():
-        raise UnsupportedError(f"{output}: it is there already; delete it or name another --output{instead}")
+        raise UnsupportedError(f"{output}: it is there already; delete it or name another {option}{instead}")
 
 
 def resampling(backbone: Backbone) -> str:
