@@ -104,6 +104,8 @@ def _unprefixed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         prefixes = [prefix for prefix in prefixes if "teacher" in prefix] or prefixes
     if not prefixes or "" in prefixes:
         return dict(state)
+    if len(prefixes) > 1 and len({re.sub(r"\d+", "", prefix) for prefix in prefixes}) == 1:
+        return dict(state)  # one model, in stages: no plain Vision Transformer, as a missing key will tell
     if len(prefixes) > 1:
         places = ", ".join(map(repr, prefixes[:3]))
         raise BackboneError(f"the file has blocks behind each of {places}: keep the weights of one plain model")

@@ -10,7 +10,7 @@ from fpet.words import first
 
 def check_classes(header: TaskHeader, dataset: Dataset) -> None:
     """Raises DataError if the classes of the data are not the labels of the task, saying which differ."""
-    trained, found = header.labels, dataset.labels
+    trained, found = tuple(header.labels), tuple(dataset.labels)
     if found == trained:
         return
     name = f"the classes of {dataset.name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import cast
 
@@ -131,12 +132,12 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
     reduces = not isinstance(model.reducer, NoReduction)
     unreduced = model.unreduced()
     found: list[tuple[Tensor, Tensor, Tensor]] = []  # read when all are computed: a GPU need not wait for each batch
-    batches = split.batches(preprocessing, batch_size)
-    for images, _ in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
-        logits = classify(model, images, preprocessing)
-        best = logits.argmax(dim=1)
-        plain = classify(unreduced, images, preprocessing).argmax(dim=1) if reduces else best
-        found.append((best, plain, logits.softmax(dim=1).amax(dim=1)))
+    with closing(split.batches(preprocessing, batch_size)) as batches:
+        for images, _ in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
+            logits = classify(model, images, preprocessing)
+            best = logits.argmax(dim=1)
+            plain = classify(unreduced, images, preprocessing).argmax(dim=1) if reduces else best
+            found.append((best, plain, logits.softmax(dim=1).amax(dim=1)))
     reduced, plain, probabilities = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
     return Answers(reduced, plain, probabilities, reduces)
 

@@ -66,6 +66,8 @@ class Run:
                 f"{dataset.name} has {count(len(dataset.train), 'training image')}, fewer than one batch of "
                 f"{recipe.batch_size}; give a smaller batch size"
             )
+        if not len(dataset.val):
+            raise DataError(f"{dataset.name} has no validation images, on which the epoch is chosen")
         if recipe.batch_size % group.size:
             raise UnsupportedError(f"a batch of {recipe.batch_size} cannot be shared among {group.size} processes")
         weight = next(backbone.vit.parameters())

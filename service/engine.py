@@ -24,7 +24,7 @@ from fpet.preprocess import normalize
 from fpet.task import Task
 from fpet.task_weights import Weights
 from fpet.vit import check_parity
-from service.calibration import Calibration, measure
+from service.calibration import measure
 from service.folded import Instance
 from service.heads import outputs
 from service.loaded import Family, LoadedTask
@@ -113,8 +113,12 @@ class Engine:
         self._families[name] = common
         return loaded
 
-    def calibrate(self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None) -> None:
+    def calibrate(
+        self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None, *, mixed: bool = False
+    ) -> None:
         """Runs the task's forwards once at this batch size, to warm up, and then times them.
+
+        mixed: warms a batch of several tasks up as well, where there may be one.
 
         Tasks of a family share their timings, as do those that are folded, and those without a reducer have nothing to
         compare. What could not be timed is tried again the next time.
@@ -128,7 +132,7 @@ class Engine:
             if not first:
                 return
             seconds(True)
-            if folded is None and batch_size > 1 and task.family.template.mixes:
+            if mixed and batch_size > 1 and task.family.template.mixes:
                 # One task alone does not need all operators that several do, which a GPU loads when it meets them.
                 self._forward(Group(task.family, True), twins(task, batch_size))
             if task.tokens_out == task.tokens_in:
@@ -138,10 +142,6 @@ class Engine:
                 point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
                 for name, baseline_seconds in timings.join(folded is not None, point):
                     self._metrics.count_baseline(name, baseline_seconds)
-
-    def calibration(self, task: LoadedTask, *, folded: bool = False) -> Calibration:
-        """The timings that the task's baseline rests on, or that of a folded one."""
-        return task.family.timings.calibration(folded)
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""

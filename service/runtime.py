@@ -201,7 +201,8 @@ class Runtime:
         for size in batch_sizes(self.settings.max_batch):
             # Whoever waited for the thread may have left service meanwhile.
             if self.status != "draining" and task in self.catalog.serving():
-                self.engine.calibrate(task, size, self.settings.calibration_repeats)
+                mixed = self.settings.max_batch_tasks > 1
+                self.engine.calibrate(task, size, self.settings.calibration_repeats, mixed=mixed)
 
     def _calibrate_beside(self, task: LoadedTask) -> None:
         try:

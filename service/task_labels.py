@@ -12,7 +12,10 @@ Metric = TypeVar("Metric", Counter, Gauge)
 
 
 class TaskLabels:
-    """The values of the label `task`; any thread may read them, one changes them. most: beside `OTHER`."""
+    """The values of the label `task`; any thread may read them, one changes them. most: beside `OTHER`.
+
+    What is counted in the very moment in which its label goes may bring a series of it back, which nothing reads.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -48,11 +48,17 @@ def threads() -> Iterator[int]:
 def test_torch_computes_in_one_thread_each_and_afterwards_as_before(threads: int) -> None:
     batches = batches_ahead(lambda _: (torch.get_num_threads(), threading.current_thread()), 4, 2)
     inside = next(batches)
+    later = [threads_of_a_new_thread()]
     batches.close()  # given up half-way
     assert {count for count, _ in inside} == {1}
     assert not any(thread.is_alive() for _, thread in inside)
-    later: list[int] = []
-    thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+    later.append(threads_of_a_new_thread())
+    assert [torch.get_num_threads(), *later] == [threads] * 3
+
+
+def threads_of_a_new_thread() -> int:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
     thread.start()
     thread.join()
-    assert [torch.get_num_threads(), *later] == [threads, threads]
+    return found[0]

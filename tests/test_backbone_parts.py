@@ -112,3 +112,10 @@ def test_registers_that_the_architecture_does_not_have_are_named(
         f"{tmp_path / 'weights.pth'}: the weights have 4 register tokens, and {architecture} has none: name an "
         f"architecture with '_reg4_' in its name{suggestion}"
     )
+
+
+def test_blocks_in_stages_are_one_model_that_is_not_covered(tmp_path: Path) -> None:
+    stages = {f"layers.{stage}.{name}": value for stage in range(2) for name, value in weights().items()}
+    safetensors.torch.save_file(stages, tmp_path / "staged.safetensors")
+    with pytest.raises(BackboneError, match="lack 'blocks"):
+        load_backbone(tmp_path / "staged.safetensors", ARCHITECTURE, ARGUMENTS)

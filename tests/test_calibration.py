@@ -75,7 +75,7 @@ def test_fast_forwards_are_timed_more_often() -> None:
 def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None:
     with serving(small_settings(small_files, calibration_repeats=10)) as service:
         task = service.runtime.catalog.loaded("digits")
-        assert [point.batch_size for point in service.runtime.engine.calibration(task).points] == [1, 2, 4]
+        assert [point.batch_size for point in task.family.timings.calibration(False).points] == [1, 2, 4]
 
 
 def test_a_family_is_timed_for_long_enough(small_files: Files) -> None:

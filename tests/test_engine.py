@@ -148,7 +148,7 @@ def test_the_baseline_is_the_measured_time_scaled_by_the_calibrated_ratio(
     task = load(engine, small_files, "digits")
     for size in (1, 4):
         engine.calibrate(task, size, repeats=3)
-    calibration = engine.calibration(task)
+    calibration = task.family.timings.calibration(False)
     assert [point.batch_size for point in calibration.points] == [1, 4]
     run(engine, task, images[:4])
     run(engine, task, images[:4], reduced=False)
@@ -166,7 +166,8 @@ def test_what_ran_before_it_was_timed_has_its_baseline_afterwards(
     assert saving_of(metrics, "digits").baseline_seconds == 0
     engine.calibrate(task, 4, repeats=1)
     saving = saving_of(metrics, "digits")
-    assert saving.baseline_seconds == pytest.approx(saving.forward_seconds * engine.calibration(task).ratios[1])
+    ratio = task.family.timings.calibration(False).ratios[1]
+    assert saving.baseline_seconds == pytest.approx(saving.forward_seconds * ratio)
 
 
 def test_timings_are_of_the_own_thread(engine: Engine, small_files: Files) -> None:
@@ -212,14 +213,14 @@ def test_tasks_of_one_structure_share_their_timings(engine: Engine, small_files:
     backbone = small_backbone()
     write_task(tmp_path / "other.safetensors", small_header(backbone), backbone, seed=1)
     second = engine.load(Task.load(tmp_path / "other.safetensors"), 1)
-    assert engine.calibration(second) is engine.calibration(first)
-    assert engine.calibration(first).points
+    assert second.family.timings.calibration(False) is first.family.timings.calibration(False)
+    assert first.family.timings.calibration(False).points
 
 
 def test_timings_outlast_the_last_task_of_a_family(engine: Engine, small_files: Files) -> None:
     engine.calibrate(load(engine, small_files, "digits"), 1, repeats=1)
     gc.collect()
-    assert engine.calibration(load(engine, small_files, "digits")).points
+    assert load(engine, small_files, "digits").family.timings.calibration(False).points
 
 
 def test_a_task_whose_numbers_overflow_is_not_put_into_service(engine: Engine, small_files: Files) -> None:

@@ -19,17 +19,17 @@ from service.work import Group
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.parametrize(("adapter", "mixes"), [("lora", True), ("full", False)])
+@pytest.mark.parametrize(("adapter", "mixed", "batches"), [("lora", True, 2), ("lora", False, 1), ("full", True, 1)])
 def test_several_tasks_at_once_are_warmed_up_where_they_mix(
-    small_files: Files, tmp_path: Path, adapter: str, mixes: bool
+    small_files: Files, tmp_path: Path, adapter: str, mixed: bool, batches: int
 ) -> None:
     engine = Engine.start(small_files.backbone, torch.device("cpu"), torch.float32, Metrics([], []))
     path, backbone = tmp_path / "digits.safetensors", small_backbone()
     write_task(path, small_header(backbone, Method(adapter), Method("none")), backbone)
     task = engine.load(Task.load(path), 1)
     with FlopCounterMode(display=False) as counted:
-        engine.calibrate(task, batch_size=4, repeats=0)
+        engine.calibrate(task, batch_size=4, repeats=0, mixed=mixed)
     # Of the one batch of the task, in which an adapter has no weight an image.
     with FlopCounterMode(display=False) as alone:
         engine.seconds(Group(task.family, True), task, 4)
-    assert counted.get_total_flops() == (2 if mixes else 1) * alone.get_total_flops()
+    assert counted.get_total_flops() == batches * alone.get_total_flops()

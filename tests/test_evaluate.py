@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -131,3 +132,12 @@ def test_splits_of_several_sizes_are_resized_for_the_baseline(digits: Dataset) -
     larger = digits.test.resized(Preprocessing((16, 16))).images
     mixed = dataclasses.replace(digits, test=dataclasses.replace(digits.test, images=larger))
     assert abs(raw_pixel_baseline(mixed).accuracy - raw_pixel_baseline(digits).accuracy) < 0.1
+
+
+def test_what_fails_half_way_leaves_no_threads(digits: Dataset) -> None:
+    preprocessing = Preprocessing((16, 16))
+    _, model = untrained(Method("none"), Method("none"), digits.test.resized(preprocessing).images)
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError, match="images are normalised"):
+        answers(model, digits.test, Preprocessing((8, 8)), 16)
+    assert set(threading.enumerate()) <= before

@@ -112,9 +112,9 @@ def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path
     hot = part.serve(write_foldable(tmp_path, "hot"))
     part.engine.calibrate(hot, 1, 1)
     part.ask(hot, 15)
-    own = part.engine.calibration(hot, folded=True)
+    own = hot.family.timings.calibration(True)
     assert [point.batch_size for point in own.points] == [1, 2, 4]
-    assert own != part.engine.calibration(hot)
+    assert own != hot.family.timings.calibration(False)
     before = saving_of(part.metrics, "hot")
     part.ask(hot, 1)
     after = saving_of(part.metrics, "hot")
@@ -125,7 +125,7 @@ def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path
     other = part.serve(write_foldable(tmp_path, "other", 1))
     part.ask(other, 15)
     assert part.folded(other)
-    assert part.engine.calibration(other, folded=True) == own  # it takes as long
+    assert other.family.timings.calibration(True) == own  # it takes as long
 
 
 def test_what_left_service_meanwhile_is_not_even_tried(
@@ -212,7 +212,7 @@ def test_what_was_pinned_stays_if_it_is_faster(small_files: Files, tmp_path: Pat
         part.folding.pin(task)
         assert part.folding.state(task)[1]
         part.wait()
-        assert [point.batch_size for point in part.engine.calibration(task, folded=True).points] == [1, 2, 4]
+        assert [point.batch_size for point in task.family.timings.calibration(True).points] == [1, 2, 4]
         part.folding.unpin(task)
         assert (part.folded(task), part.folding.state(task)[1]) == (stays, False)
         part.folding.unpin(task)

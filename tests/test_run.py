@@ -97,3 +97,15 @@ def test_a_split_has_a_target_a_picture(digits: Dataset, targets: torch.Tensor) 
     four = [digits.train.images[i] for i in range(4)]
     with pytest.raises(DataError, match=r"the targets of 4 pictures are int64 \[4\], not (int64|float32) \["):
         Split(four, targets)
+
+
+def test_a_run_needs_images_to_choose_the_epoch_on(backbone: Backbone, digits: Dataset) -> None:
+    none = Split([], torch.zeros(0, dtype=torch.int64))
+    assert len(none.resized(small_header(backbone).preprocessing)) == 0
+    with pytest.raises(DataError, match="digits has no validation images"):
+        Run(small_header(backbone), backbone, dataclasses.replace(digits, val=none), Recipe(batch_size=16))
+
+
+def test_labels_may_be_a_list(backbone: Backbone, digits: Dataset) -> None:
+    listed = dataclasses.replace(digits, labels=list(digits.labels))  # type: ignore[arg-type]
+    assert Run(small_header(backbone), backbone, listed, Recipe(batch_size=16)).steps == 5

@@ -79,10 +79,7 @@ def _files(folder: Path) -> list[Path]:
     Raises:
         DataError: if there are none, or the folder cannot be read.
     """
-    try:
-        files = [path for path in visible(folder) if not path.is_dir()]
-    except OSError as error:
-        raise DataError(f"{folder}: the folder cannot be read: {error.strerror}") from error
+    files = [path for path in visible(folder) if not path.is_dir()]
     if not files:
         raise DataError(f"{folder}: there is no image directly in this folder; name one that has some")
     return files

@@ -210,10 +210,16 @@ def _folder_names(root: Path) -> set[str]:
 
 
 def visible(folder: Path) -> list[Path]:
-    """What lies directly in a folder, sorted, without hidden files and what systems leave about."""
-    return sorted(
-        path for path in folder.iterdir() if not path.name.startswith(".") and path.name.lower() not in _CLUTTER
-    )
+    """What lies directly in a folder, sorted, without hidden files and what systems leave about.
+
+    Raises:
+        DataError: if the folder cannot be read.
+    """
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{folder}: the folder cannot be read: {error.strerror}") from error
+    return [path for path in paths if not path.name.startswith(".") and path.name.lower() not in _CLUTTER]
 
 
 def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +18,7 @@ _RESIZED_AT_ONCE = 64
 
 
 class Images(Protocol):
-    """Pictures by index, decoded on access."""
+    """Pictures by index, decoded on access. Any thread may ask, several at once."""
 
     def __len__(self) -> int: ...
 
@@ -90,21 +91,26 @@ class Split:
     def __len__(self) -> int:
         return self.targets.shape[0]
 
-    def batches(self, preprocessing: Preprocessing, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, preprocessing: Preprocessing, batch_size: int) -> Generator[tuple[Tensor, Tensor], None, None]:
         """Yields uint8 [B, 3, H, W] at the model's input size and targets int64 [B], in order.
 
-        While one batch is used the next is decoded and resized, picture by picture, in threads.
+        While one batch is used the next is decoded and resized, picture by picture, in threads, which end with the
+        generator: who does not take all batches closes it.
         """
-        made = batches_ahead(lambda index: preprocessing.resize(self.images[index]), len(self), batch_size)
-        for images, targets in zip(made, self.targets.split(batch_size), strict=True):
-            yield torch.stack(images), targets
+
+        def make(index: int) -> Tensor:
+            return preprocessing.resize(self.images[index])
+
+        with closing(batches_ahead(make, len(self), batch_size)) as made:
+            for number, images in enumerate(made):
+                yield torch.stack(images), self.targets[number * batch_size :][: len(images)]
 
     def resized(self, preprocessing: Preprocessing) -> ResizedSplit:
         """All pictures at the model's input size, in memory."""
         images = torch.empty(len(self), 3, *preprocessing.size, dtype=torch.uint8)
-        batches = self.batches(preprocessing, _RESIZED_AT_ONCE)
-        for place, (batch, _) in zip(images.split(_RESIZED_AT_ONCE), batches, strict=True):
-            place.copy_(batch)
+        with closing(self.batches(preprocessing, _RESIZED_AT_ONCE)) as batches:
+            for number, (batch, _) in enumerate(batches):
+                images[number * _RESIZED_AT_ONCE :][: len(batch)] = batch
         return ResizedSplit(images, self.targets)
 
 

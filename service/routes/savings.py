@@ -30,7 +30,7 @@ def get_savings(runtime: RuntimeDep) -> Savings:
 def _calibration(runtime: Runtime, task: LoadedTask) -> Calibration:
     """What the task's baseline rests on as it is served now."""
     instance, _ = runtime.folding.state(task)
-    return runtime.engine.calibration(task, folded=instance is not None)
+    return task.family.timings.calibration(instance is not None)
 
 
 def _task(saving: Saving) -> TaskSavings:
