@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -11,7 +12,12 @@ from typing import TypeVar
 
 import torch
 
+from fpet.threads import compute_in
+
 Made = TypeVar("Made")
+
+# Threads, of which some wait for a disk.
+_MOST, _WAITING = 32, 4
 
 
 def batches_ahead(make: Callable[[int], Made], count: int, batch_size: int) -> Generator[list[Made], None, None]:
@@ -33,19 +39,14 @@ def batches_ahead(make: Callable[[int], Made], count: int, batch_size: int) -> G
 @contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
     """A pool in whose threads torch starts no others."""
-    own = torch.get_num_threads()
-
-    def initialise() -> None:
-        # The first call makes torch set up this thread from a global, which would otherwise override the second later.
-        torch.get_num_threads()
-        torch.set_num_threads(1)
-        # That set the global too, for all threads to come. Only a call in another thread leaves this one as it is.
-        other = threading.Thread(target=torch.set_num_threads, args=(own,))
-        other.start()
-        other.join()
-
-    threads = ThreadPoolExecutor(thread_name_prefix="decode", initializer=initialise)
+    own, count = torch.get_num_threads(), min(_MOST, (os.cpu_count() or 1) + _WAITING)
+    all_here = threading.Barrier(count)
+    threads = ThreadPoolExecutor(count, "decode", compute_in, (1,))
     try:
+        for arrived in [threads.submit(all_here.wait) for _ in range(count)]:
+            arrived.result()
+        torch.set_num_threads(own)  # of threads that others start from now on
         yield threads
     finally:
+        all_here.abort()  # whoever still waits there, because another could not be started
         threads.shutdown(cancel_futures=True)

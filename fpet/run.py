@@ -80,7 +80,7 @@ class Run:
         self.autocast, self.scaler = mixed_precision(self.device, recipe.precision)
         torch.manual_seed(recipe.seed)
         self.model = new_model(header, backbone, drop_path=recipe.drop_path)
-        self.tuned = self.model.trainable().to(self.device)
+        self.tuned = self.model.trainable()
         self.optimizer = torch.optim.AdamW(
             self.tuned.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True
         )

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from statistics import median
 from typing import NamedTuple
 
-import torch
+from fpet.threads import compute_in
 
 logger = logging.getLogger(__name__)
 
@@ -98,9 +98,7 @@ def torch_threads(name: str, count: int, threads: int, niceness: int = NICENESS)
 
     def initialise() -> None:
         _be_nice(niceness)
-        # The first call makes torch set up this thread from a global, which would otherwise override the second later.
-        torch.get_num_threads()
-        torch.set_num_threads(threads)
+        compute_in(threads)
 
     return ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initialise)
 
