@@ -223,9 +223,11 @@ def timm_arguments(arguments: Mapping[str, object]) -> dict[str, Any]:
     """What `timm.create_model` takes for arguments as a file or a command line holds them.
 
     Raises:
-        BackboneError: for an epsilon that no layer norm has.
+        BackboneError: for an epsilon that no layer norm has, or a text for an image size.
     """
     options = dict(arguments)
+    if isinstance(options.get("img_size"), str):
+        raise BackboneError(f"img_size = {options['img_size']!r}: give a number, or height+width as in 224+448")
     if NORM_EPS in options:
         eps = options.pop(NORM_EPS)
         if not isinstance(eps, float) or not 0 < eps < 1:

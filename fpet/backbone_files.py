@@ -149,13 +149,15 @@ def plain_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def check_normalization(normalization: Mapping[str, Any]) -> None:
-    """Raises BackboneError unless these are a `mean` and a `std`, or one of them, of three finite numbers."""
+    """Raises BackboneError unless these are a `mean` and a `std`, or one of them, of three values of 0 to 1."""
     for name, values in normalization.items():
         if name not in ("mean", "std"):
             raise BackboneError(f"the normalization has an unknown field {name!r}")
         numbers = isinstance(values, (list, tuple)) and all(isinstance(value, (int, float)) for value in values)
         if not numbers or len(values) != 3 or not all(map(is_finite, values)):
             raise BackboneError(f"{name} = {values} is not three finite numbers, one a channel")
+        if not all(0 <= value <= 1 for value in values):
+            raise BackboneError(f"{name} = {values} is not of pixels from 0 to 1: divide those of 0 to 255 by 255")
     try:
         check_precision(Preprocessing((1, 1), **normalization))
     except (ValueError, UnsupportedError) as error:

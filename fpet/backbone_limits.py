@@ -62,7 +62,8 @@ def check_weights(vit: Any, architecture: str, state: Mapping[str, Tensor]) -> N
         if key not in state:
             raise BackboneError(f"weights for {architecture} lack {key!r}")
         if key not in expected:
-            raise BackboneError(f"weights for {architecture} have {key!r}, which the model does not")
+            hint = "; with global_pool=avg it has" if key.startswith("fc_norm.") else ""
+            raise BackboneError(f"weights for {architecture} have {key!r}, which the model does not{hint}")
         if state[key].shape != expected[key].shape:
             raise BackboneError(
                 f"{key!r} has shape {list(state[key].shape)}; {architecture} needs {list(expected[key].shape)}"

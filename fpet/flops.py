@@ -34,6 +34,10 @@ Counts = dict[str, dict[Any, int]]
 _CLASSES = 100
 _LAYER_NORM = torch.ops.aten.native_layer_norm
 _LAYER_NORM_MACS = 5  # an element
+_PRODUCTS_IN_PLACE = (
+    torch.ops.aten.addmm_,
+    torch.ops.aten.baddbmm_,
+)  # of `fpet.linear.add_linear`; torch counts others
 _FLOPS_PER_MAC = 2  # torch counts the product and the sum
 # Modules of a model without an adapter; what is counted in none of them are the two products of attention.
 _PATCH_EMBEDDING = r"vit\.patch_embed"
@@ -146,7 +150,8 @@ def _model(backbone: Backbone, adapter: Adapter, reducer: Method, classes: int) 
 def _count(model: AdaptedViT) -> Counts:
     """FLOPs as torch counts them: by module, then by operator."""
     vit: Any = model.vit
-    counter = FlopCounterMode(display=False, custom_mapping={_LAYER_NORM: _layer_norm_flops})
+    formulas = {_LAYER_NORM: _layer_norm_flops} | dict.fromkeys(_PRODUCTS_IN_PLACE, _product_flops)
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
     # This kernel of attention consists of matrix products, which torch counts; fused ones it counts on some devices.
     attention = sdpa_kernel(SDPBackend.MATH)
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
@@ -159,6 +164,10 @@ def _count(model: AdaptedViT) -> Counts:
             f"{type(model.reducer).__name__} lets each image decide how many tokens it keeps: no number holds for all"
         ) from error
     return counter.get_flop_counts()
+
+
+def _product_flops(_: torch.Size, x: torch.Size, weight: torch.Size, **__: object) -> int:
+    return _FLOPS_PER_MAC * x.numel() * weight[-1]
 
 
 def _layer_norm_flops(*_: object, out_shape: tuple[torch.Size, ...], **__: object) -> int:

@@ -27,6 +27,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y if bias is None else y + bias[:, None]
 
 
+def add_linear(y: Tensor, x: Tensor, weight: Tensor, scale: float) -> Tensor:
+    """y + scale * x W^T, written into y, which is returned: one product, and no other pass over the memory of y.
+
+    y: [B, N, out], what a layer just gave and nobody else reads, or a slice of its channels; x: [B, N, in]; weight: as
+    in `linear`. Products in place are none of autocast's: x and weight are cast to the type of y here.
+    """
+    x, weight = x.to(y.dtype), weight.to(y.dtype)
+    if weight.ndim == 3:
+        return y.baddbmm_(x, weight.mT, alpha=scale)
+    y.view(-1, y.shape[-1]).addmm_(x.flatten(0, 1), weight.mT, alpha=scale)
+    return y
+
+
 def per_token(vector: Tensor) -> Tensor:
     """A vector per channel [C], or one per image [B, C], in a shape that broadcasts over tokens [B, N, C]."""
     return vector if vector.ndim == 1 else vector[:, None]

@@ -119,9 +119,12 @@ class AdaptedViT(nn.Module):
         return AdaptedViT(self.backbone, *parts, methods=self.methods).eval()
 
     def train(self, mode: bool = True) -> AdaptedViT:
-        """Sets training mode on all but the backbone, which keeps no dropout and no stochastic depth of its own."""
-        super().train(mode)
-        self.vit.eval()
+        """Sets the mode of all but the backbone, which keeps no dropout and no stochastic depth of its own."""
+        self.training = mode
+        self.trainable().train(mode)
+        self.drop_path.train(mode)
+        if self.vit.training:
+            self.vit.eval()
         return self
 
     def tokens(self, images: Tensor) -> Tokens:

@@ -90,7 +90,7 @@ def _start_engine(settings: Settings, metrics: Metrics) -> Engine:
 def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Every request is checked and observed, and every error is answered in one form."""
 
-    room = Room(settings.max_received)
+    app.state.room = room = Room(settings.max_received)
     metrics.received_bytes.set_function(lambda: room.taken)
 
     async def fail(request: Request, error: Exception) -> Response:

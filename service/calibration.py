@@ -1,4 +1,4 @@
-"""What a forward would cost without token reduction, from timings taken at start-up.
+"""What a forward would cost without token reduction, from timings of its family.
 
 In service only the reduced forward runs, and under load it takes longer than on an idle machine. So the baseline of a
 batch is its own measured time multiplied by the ratio of the two forwards at its size: whatever else the machine does

@@ -12,7 +12,7 @@ ServiceError
 ├── UnsupportedTypeError   415  content type or image format that is not accepted
 ├── InvalidRequestError    422  a parameter or field that is missing, unknown or out of range
 ├── InvalidTaskError       422  a task file that cannot be put into service
-├── OverloadedError        429  the queue is full
+├── OverloadedError        429  the queue is full, or the memory for bodies, or too much is under way
 ├── HeadTooLargeError      431  headers or parameters over a limit
 ├── ClientGoneError        499  nobody waits for the answer any more
 ├── NotReadyError          503  starting, draining, or a task that is not loaded
@@ -120,7 +120,7 @@ class InvalidTaskError(ServiceError):
 
 
 class OverloadedError(ServiceError):
-    """The queue is full; `retry_after` is an estimate in seconds."""
+    """There is no place for more; `retry_after` is an estimate in seconds."""
 
     status = 429
     error_type = "overloaded"

@@ -94,5 +94,6 @@ class Exchange:
 
 
 def infers(route: object) -> bool:
-    """Whether a route asks tasks about images: it then needs places in the queue, and says that it may be refused."""
+    """Whether a route asks tasks about images, as those do that describe a 429: what they are sent takes room, and they
+    are counted and timed as requests to their tasks."""
     return 429 in getattr(route, "responses", ())

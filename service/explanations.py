@@ -51,7 +51,7 @@ class Explanations:
         self, task: LoadedTask, image: bytes, show: Callable[[Tensor, Tensor], Result], *, deadline: Deadline
     ) -> Result:
         """What `show` makes of an encoded image's pixels, uint8 [3, H, W], and of which token holds each patch, int64
-        [rows, columns]. It is called in the thread of the forward.
+        [rows, columns]. It is called in the pool's thread.
 
         Raises:
             BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import string
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from service.errors import (
     TooLargeError,
     UnsupportedTypeError,
 )
+from service.json_size import check_json
 from service.schemas import EncodedImages
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ MULTIPART = "multipart/form-data"
 JSON = "application/json"
 BYTES = "application/octet-stream"
 _AS_IT_IS = "identity"
+_BLANKS = string.whitespace.encode()
 ACCEPTED = f"image/*, {BYTES}, {MULTIPART} and {JSON}"
 
 
@@ -180,8 +183,9 @@ def parse_json(body: bytes, max_images: int) -> list[bytes]:
 
     Raises:
         InvalidRequestError: if it is none, or a string is not base64.
-        TooLargeError: if there are more than `max_images`.
+        TooLargeError: if there are more than `max_images`, or it holds more than any such document.
     """
+    check_json(body)
     texts = parse(EncodedImages, body).images
     if len(texts) > max_images:
         raise _too_many(max_images)
@@ -213,7 +217,7 @@ def decode_base64(text: str, where: str) -> bytes:
         if not head.endswith(";base64"):
             raise InvalidRequestError(f"{where}: the data URI is not base64")
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode(text.encode("ascii").translate(None, _BLANKS), validate=True)
     except ValueError as error:  # binascii.Error, or characters beyond ASCII
         raise InvalidRequestError(f"{where}: not base64 (images are not fetched from addresses)") from error
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Bytes: four times less than asyncio's own, and as much as most images have.
+_READ_AT_ONCE = 2**16
 
 
 class _Impatient(H11Protocol):
@@ -14,6 +18,9 @@ class _Impatient(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        # What was read at once is parsed at once: a body in chunks of a byte would hold up everybody else.
+        with suppress(AttributeError):  # other event loops have no such setting
+            transport.max_size = _READ_AT_ONCE  # type: ignore[attr-defined]
         super().connection_made(transport)
         self._wait()
 
@@ -44,7 +51,7 @@ class _Impatient(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # the application's own answer would come after this one
             self.cycle.message_event.set()
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is out, or a part of it
             self.transport.close()
             return
         super().send_400_response(msg)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 Vector = Literal["probabilities", "logits", "embedding"]
 
@@ -18,7 +18,8 @@ class Schema(BaseModel):
 class EncodedImages(Schema):
     """Images inside JSON."""
 
-    images: list[str] = Field(
+    # Of what is wrong the client is told the first.
+    images: Annotated[list[str], FailFast()] = Field(
         min_length=1,
         description="one string an image: base64, or a data URI with base64",
         examples=[["iVBORw0KGgo..."]],
@@ -139,7 +140,7 @@ class TaskSavings(Schema):
 
 
 class CalibrationPoint(Schema):
-    """Median forward times of a batch size at start-up, timed alternately: of the processor if one thread computes.
+    """Median forward times of a batch size, timed alternately: of the processor if one thread computes.
 
     speedup: the median of full over reduced time, pair by pair, where there are few with those of the sizes beside.
     """

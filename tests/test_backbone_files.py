@@ -121,7 +121,13 @@ def test_normalisation_travels_in_the_file(tmp_path: Path, backbone: Backbone) -
     save_backbone(tmp_path / "vit.safetensors", loaded.vit, VIT, SMALL, {})
     again: Any = load_backbone(tmp_path / "vit.safetensors")
     assert (tuple(again.vit.pretrained_cfg["mean"]), tuple(again.vit.pretrained_cfg["std"])) == (mean, std)
-    for wrong in ({"mean": (0.1, 0.2)}, {"std": (0.0, 1.0, 1.0)}, {"mean": (torch.nan,) * 3}, {"scale": (1, 1, 1)}):
+    for wrong in (
+        {"mean": (0.1, 0.2)},
+        {"std": (0.0, 1.0, 1.0)},
+        {"mean": (torch.nan,) * 3},
+        {"mean": (127.5,) * 3},
+        {"scale": (1, 1, 1)},
+    ):
         with pytest.raises(BackboneError, match=r"mean|std|scale"):
             load_backbone(tmp_path / "vit.pth", VIT, SMALL, wrong)  # type: ignore[arg-type]
 

@@ -32,6 +32,7 @@ HOSTILE: list[tuple[dict[str, object], str]] = [
     ({"img_size": 2**20}, "an image of 1048576 x 1048576 pixels has more than 16777216"),
     ({"img_size": [2**12, 2**12 + 2**4], "patch_size": 2**4}, "an image of 4096 x 4112 pixels has more than"),
     ({"img_size": 2**12}, "an image of 1024 x 1024 patches has more than 65536"),
+    ({"img_size": "64x96"}, r"img_size = '64x96': give a number, or height\+width as in 224\+448"),
     # No weights depend on the image size then.
     ({"img_size": 2**20, "pos_embed": "none"}, "pixels has more than"),
     ({"img_size": [16, 2**20], "pos_embed": "none"}, "patches has more than"),

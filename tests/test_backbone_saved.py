@@ -15,6 +15,7 @@ from torch import nn
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
 from fpet.backbone_described import fingerprint
+from fpet.backbone_files import Description
 from fpet.errors import BackboneError
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task
@@ -151,3 +152,9 @@ def test_weights_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
     nn.init.constant_(vit.norm.bias, torch.nan)
     with pytest.raises(BackboneError, match=r"vit.safetensors: 'norm.bias' has values that are not finite"):
         save_backbone(tmp_path / "vit.safetensors", vit, VIT, SMALL, {})
+
+
+def test_an_argument_that_the_file_leaves_out_is_not_chosen_anew() -> None:
+    """It is timm's own default then, and the weights are as much bound to it."""
+    with pytest.raises(BackboneError, match="num_heads = 6: the file says itself how its weights are used"):
+        Description("vit_tiny_patch16_224", {}).adjusted(None, {"num_heads": 6}, {})

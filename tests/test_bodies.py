@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import socket
@@ -165,6 +166,19 @@ def test_bodies_together_have_a_limit(small_files: Files) -> None:
         with closing(begin(service, length=1000)) as leaving:
             leaving.sendall(body[:999])
             service.until(lambda: service.metric("received_bytes") == 999)
+        service.until(lambda: service.metric("received_bytes") == 0)
+
+
+def test_what_a_body_is_decompressed_to_counts_among_them(small_files: Files) -> None:
+    body, headers = BODIES[INFER].ljust(9000), {"content-type": "application/json", "content-encoding": "gzip"}
+    with serving(small_settings(small_files, max_body=10_000, max_received=15_000)) as service:
+        assert service.client.post(INFER, content=gzip.compress(body), headers=headers).status_code == 200
+        with closing(begin(service, length=10_000)) as first:
+            first.sendall(bytes(9999))
+            service.until(lambda: service.metric("received_bytes") == 9999)
+            refused = service.client.post(INFER, content=gzip.compress(body), headers=headers)
+            assert (refused.status_code, refused.json()["error_type"]) == (429, "overloaded")
+            assert service.metric("received_bytes") == 9999
         service.until(lambda: service.metric("received_bytes") == 0)
 
 

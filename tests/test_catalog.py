@@ -197,3 +197,9 @@ def test_what_failed_is_tried_again_once_it_may_be_read(catalog: Catalog, tmp_pa
 def test_the_folder_must_exist(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="does not exist"):
         catalog_of(tmp_path / "nowhere", Metrics([], []))
+
+
+def test_a_hidden_file_is_no_task(catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "._digits.safetensors").write_bytes(b"what a Mac leaves beside each file")
+    assert catalog.scan() == []
+    assert [entry.name for entry in catalog.entries()] == ["digits"]

@@ -148,3 +148,24 @@ def test_the_log_tells_what_becomes_of_tasks(catalog: Catalog, file: Path, caplo
         f"the task digits is in service: generation 2, digest {second.digest[:12]}",
         f"the task digits is gone: generation 2, digest {second.digest[:12]}",
     ]
+
+
+def test_a_file_in_the_place_of_another_is_noticed_by_itself(catalog: Catalog, file: Path, tmp_path: Path) -> None:
+    """As long and as old as the one before: copied with its time, or written within a tick of the clock."""
+    other, status = tmp_path / file.name, file.stat()
+    write_task(other, small_header(BACKBONE), BACKBONE, seed=1)
+    assert other.stat().st_size == status.st_size
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(file)
+    assert catalog.unread("digits")
+    assert [(entry.state, entry.task and entry.task.generation) for entry in catalog.scan()] == [("loaded", 2)]
+
+
+def test_a_link_that_leads_nowhere_any_more_failed(catalog: Catalog, file: Path, tmp_path: Path) -> None:
+    file.rename(tmp_path / file.name)
+    file.symlink_to(tmp_path / file.name)
+    assert catalog.scan() == []  # the very same file
+    task = catalog.loaded("digits")
+    (tmp_path / file.name).unlink()
+    assert [entry.state for _ in range(3) for entry in catalog.scan()] == ["loading", "failed"]
+    assert catalog.loaded("digits") is task

@@ -15,10 +15,11 @@ from small import small_header
 
 from fpet.backbone import Backbone
 from fpet.checkpoint import Checkpoint
-from fpet.data import Dataset
+from fpet.data import Dataset, Split
 from fpet.errors import TaskError
 from fpet.header import Method
 from fpet.recipe import Recipe
+from fpet.run import Run
 from fpet.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -98,3 +99,20 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
         with pytest.raises(TaskError, match="not a complete checkpoint"):
             Checkpoint.load(path, "")
     assert victim.exists()
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("part", ["images", "targets"])
+def test_a_run_is_that_of_its_pictures_and_their_labels(
+    split: str, part: str, backbone: Backbone, digits: Dataset
+) -> None:
+    before: Split = getattr(digits, split)
+    parts: dict[str, Any] = {"images": before.images, "targets": before.targets}
+    if part == "images":
+        parts[part] = [before.images[i - 1] for i in range(len(before.images))]
+    else:
+        parts[part] = before.targets.roll(1)
+    other = dataclasses.replace(digits, **{split: Split(**parts)})
+    with torch.random.fork_rng(devices=[]):
+        runs = [Run(small_header(backbone), backbone, data, RECIPE) for data in (digits, other)]
+    assert runs[0].identity != runs[1].identity

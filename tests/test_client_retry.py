@@ -248,3 +248,20 @@ def test_an_address_may_have_a_path_and_a_name_any_character() -> None:
         "",
         "/a%2Fb%20%3F%C3%A9",
     ]
+
+
+@pytest.mark.anyio
+async def test_nor_does_a_coroutine_that_fails() -> None:
+    over, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        over.wait(10)
+        ended.set()
+
+    answers, images = failing(Answer(200, CLASSIFICATION, before=hold))
+    with peer(answers) as there:
+        async with AsyncClient(there.url, batch=1) as client:
+            with pytest.raises(NotFoundError):
+                await client.classify(images, "digits")
+        assert not ended.is_set()
+        over.set()

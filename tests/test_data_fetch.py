@@ -76,6 +76,12 @@ def test_an_npm_package_other_than_the_published_one_is_refused(registry: NpmPac
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+def test_why_npm_fetched_nothing_is_said(registry: NpmPackage, tmp_path: Path) -> None:
+    other = NpmPackage("a-package-that-is-not-there", "1.0.0", registry.integrity, registry.wanted)
+    with pytest.raises(DataError, match=r"failed: npm error code E"):
+        npm_folder(other, None, tmp_path / "cache")
+
+
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Debian package in an archive on this machine that apt is told to use."""

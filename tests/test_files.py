@@ -113,3 +113,9 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
         age(path, 3700)
     assert remove_abandoned(tmp_path) == []
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_whoever_may_read_the_folder_may_read_what_is_written(tmp_path: Path) -> None:
+    """A task file is written by one user and served by another."""
+    write_atomically(tmp_path / "task", b"content", TaskError)
+    assert (tmp_path / "task").stat().st_mode & 0o777 == 0o644

@@ -51,10 +51,47 @@ def test_parameters_are_counted(service: Serving) -> None:
 @pytest.mark.parametrize("path", [CLASSIFY, "/v2/models/digits/infer"])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"x":', "}")], ids=["arrays", "objects"])
 def test_deep_json_is_refused(service: Serving, path: str, opening: str, closing: str) -> None:
-    deep = opening * 50_000 + "1" + closing * 50_000
+    deep = opening * 10_000 + "1" + closing * 10_000
     answer = service.client.post(path, content=f'{{"images": {deep}}}', headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["error_type"]) == (422, "invalid_request")
     assert "recursion limit" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", [CLASSIFY, "/v2/models/digits/infer"])
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (f"[1{',1' * 2**20}]", "values"),
+        (f"[[]{',[]' * 2**16}]", "arrays and objects"),
+        ("{" + ",".join(f'"{i}":1' for i in range(2**14)) + "}", "fields"),
+    ],
+    ids=["values", "containers", "fields"],
+)
+def test_wide_json_is_refused_unread(service: Serving, path: str, content: str, what: str) -> None:
+    answer = service.client.post(path, content=f'{{"images": {content}}}', headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error_type"]) == (413, "too_large")
+    assert answer.json()["error"].split(";")[0].endswith(what)
+
+
+def test_of_many_wrong_images_the_first_is_named(service: Serving) -> None:
+    answer = service.client.post(CLASSIFY, json={"images": ["", *range(1000)]})
+    assert (answer.status_code, answer.json()["error_type"]) == (422, "invalid_request")
+    assert answer.json()["error"].startswith("images.1: ")
+
+
+def test_what_is_no_http_behind_an_early_answer_closes_the_connection(
+    service: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing can be answered twice."""
+    head = "POST /v1/tasks/nope/classify HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    with socket.create_connection(service.address, timeout=30) as connection:
+        connection.sendall(head.encode())
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, bool(answer.read())) == (404, True)
+        connection.sendall(b"zz\r\n")
+        assert connection.recv(1000) == b""
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 def test_a_head_without_end_is_cut_off(service: Serving) -> None:

@@ -230,3 +230,15 @@ def test_numbers_out_of_range_are_refused(arguments: dict[str, float], named: st
     backbone = small_backbone()
     with pytest.raises(UnsupportedError, match=named):
         new_model(small_header(backbone, Method("none"), Method("ltmp", dict(arguments))), backbone)
+
+
+def test_masked_tokens_ask_for_nothing() -> None:
+    """Importance is that among the tokens present, however many masked ones pad the sequence."""
+    generator = torch.Generator().manual_seed(0)
+    query, key = torch.randn((2, 1, 3, TOKENS, 4), generator=generator)
+    size = torch.ones(1, TOKENS, 1)
+    size[:, -5:] = 1e-10
+    among = importance(query[:, :, :-5], key[:, :, :-5], size[:, :-5])
+    padded = importance(query, key, size)
+    torch.testing.assert_close(padded[:, :-5], among)
+    assert padded[:, -5:].max() < 1e-6

@@ -7,7 +7,7 @@ from collections import Counter
 from service.metrics import MAX_TASK_LABELS, Forward, Metrics
 from service.savings import Saving, Shadow, savings
 from service.statistics import Statistics
-from service.task_labels import OTHER
+from service.task_labels import OTHER, TaskLabels
 
 
 def metrics() -> Metrics:
@@ -132,3 +132,12 @@ def test_two_services_in_one_process_do_not_share_counters() -> None:
     first, second = metrics(), metrics()
     first.count_request(["digits"], 200, 0.1)
     assert value(second, "requests_total", task="digits", code="200") == 0
+
+
+def test_a_task_without_a_label_of_its_own_leaves_none_behind() -> None:
+    labels = TaskLabels(most=1)
+    assert [labels.add("first"), labels.add("second")] == [True, False]
+    labels.leave("second")
+    labels.leave("first")
+    assert labels.add("third")
+    assert labels.all() == sorted([OTHER, "third"])

@@ -48,3 +48,23 @@ async def test_a_folder_that_cannot_be_looked_at_is_tried_again(
         await asyncio.wait([following])
     (record,) = caplog.records  # of two failures in a row
     assert "trying again" in record.getMessage()
+
+
+async def test_each_time_that_the_folder_is_lost_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    looks, enough = iter([True, False, False, True, True]), asyncio.Event()
+
+    async def changed() -> None:
+        lost = next(looks, None)
+        if lost is None:
+            enough.set()
+        elif lost:
+            raise PermissionError(tmp_path)
+        (tmp_path / "changed").touch()
+
+    following = asyncio.create_task(follow(tmp_path, changed))
+    try:
+        await asyncio.wait_for(enough.wait(), timeout=30)
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+    assert len(caplog.records) == 2

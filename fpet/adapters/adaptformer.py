@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fpet.adapters.base import Adapter, BlockAdapter
-from fpet.linear import LowBitLinear
+from fpet.linear import LowBitLinear, add_linear
 from fpet.tokens import Geometry
 
 
@@ -25,8 +25,8 @@ class AdaptFormerBlock(BlockAdapter):
         self.scale = scale
 
     def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
-        update: Tensor = self.up(self.dropout(F.relu(self.down(x))))
-        return branch + self.scale * update
+        hidden = self.dropout(F.relu(self.down(x)))
+        return add_linear(branch, hidden, self.up.effective_weight(), self.scale)
 
 
 class AdaptFormer(Adapter):

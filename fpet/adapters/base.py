@@ -38,11 +38,11 @@ class BlockAdapter(nn.Module):
         return cast(Tensor, layer(h))
 
     def attn_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
-        """What the attention adds to the residual stream x; h = norm1(x)."""
+        """What the attention adds to the residual stream x; h = norm1(x). The branch may be written into."""
         return branch
 
     def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
-        """What the MLP adds to the residual stream x; h = norm2(x)."""
+        """What the MLP adds to the residual stream x; h = norm2(x). The branch may be written into."""
         return branch
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fpet.adapters.base import BlockAdapter
 from fpet.errors import UnsupportedError
-from fpet.linear import linear
+from fpet.linear import add_linear, linear
 from fpet.tokens import Geometry
 
 ATTENTION = 4  # updates of queries, keys, values and the output projection
@@ -57,22 +57,27 @@ class FacTBlock(BlockAdapter):
         """S of fc1 [ratio * r, r] and of fc2 [r, ratio * r]."""
         raise NotImplementedError
 
-    def _update(self, inner: Tensor, core: Tensor) -> Tensor:
-        return self.scale * linear(self.dropout(linear(inner, core)), self.factors.v)
+    def _update(self, y: Tensor, inner: Tensor, core: Tensor) -> Tensor:
+        """y + s * V drop(S inner), written into y."""
+        return add_linear(y, self.dropout(linear(inner, core)), self.factors.v, self.scale)
 
     def qkv(self, layer: nn.Module, h: Tensor) -> Tensor:
-        inner = linear(h, self.factors.u)
-        updates = [self._update(inner, core) for core in self.attention_cores()[:3]]
-        return super().qkv(layer, h) + torch.cat(updates, dim=-1)
+        y, inner = super().qkv(layer, h), linear(h, self.factors.u)
+        width = y.shape[-1] // 3
+        for place, core in enumerate(self.attention_cores()[:3]):
+            self._update(y.narrow(-1, place * width, width), inner, core)
+        return y
 
     def proj(self, layer: nn.Module, h: Tensor) -> Tensor:
-        return super().proj(layer, h) + self._update(linear(h, self.factors.u), self.attention_cores()[3])
+        return self._update(super().proj(layer, h), linear(h, self.factors.u), self.attention_cores()[3])
 
     def fc1(self, layer: nn.Module, h: Tensor) -> Tensor:
-        inner = self.dropout(linear(linear(h, self.factors.u), self.mlp_cores()[0]))
-        slices = [linear(part, self.factors.v) for part in inner.chunk(self.ratio, dim=-1)]
-        return super().fc1(layer, h) + self.scale * torch.cat(slices, dim=-1)
+        y, inner = super().fc1(layer, h), self.dropout(linear(linear(h, self.factors.u), self.mlp_cores()[0]))
+        width = y.shape[-1] // self.ratio
+        for place, part in enumerate(inner.chunk(self.ratio, dim=-1)):
+            add_linear(y.narrow(-1, place * width, width), part, self.factors.v, self.scale)
+        return y
 
     def fc2(self, layer: nn.Module, h: Tensor) -> Tensor:
         inner = [linear(part, self.factors.u) for part in h.chunk(self.ratio, dim=-1)]
-        return super().fc2(layer, h) + self._update(torch.cat(inner, dim=-1), self.mlp_cores()[1])
+        return self._update(super().fc2(layer, h), torch.cat(inner, dim=-1), self.mlp_cores()[1])

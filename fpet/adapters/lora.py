@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.errors import UnsupportedError
-from fpet.linear import LowBitLinear
+from fpet.linear import LowBitLinear, add_linear
 from fpet.tokens import Geometry
 
 SLICES = ("q", "k", "v")  # a third of the fused qkv layer each
@@ -21,7 +20,7 @@ LAYERS = ("qkv", "proj", "fc1", "fc2")  # qkv: one D for queries, keys and value
 
 
 class LowRank(nn.Module):
-    """h -> U drop(D h), [B, N, in] -> [B, N, out]; D: [dim, in], U: [out, dim], no bias, no scale."""
+    """y + s * U drop(D h), [B, N, out], of h [B, N, in]; D: [dim, in], U: [out, dim], no bias."""
 
     def __init__(self, in_features: int, out_features: int, dim: int, bits: int, dropout: float) -> None:
         super().__init__()
@@ -30,8 +29,9 @@ class LowRank(nn.Module):
         self.up = LowBitLinear(dim, out_features, bits)
         self.up.start_at_zero()
 
-    def forward(self, h: Tensor) -> Tensor:
-        return cast(Tensor, self.up(self.dropout(self.down(h))))
+    def forward(self, y: Tensor, h: Tensor, scale: float) -> Tensor:
+        """Writes into y, which may be a slice of a layer's channels, and returns it."""
+        return add_linear(y, self.dropout(self.down(h)), self.up.effective_weight(), scale)
 
 
 class LoRABlock(BlockAdapter):
@@ -47,12 +47,15 @@ class LoRABlock(BlockAdapter):
 
     def qkv(self, layer: nn.Module, h: Tensor) -> Tensor:
         y = self._updated("qkv", layer(h), h)
-        rows = zip(SLICES, y.chunk(3, dim=-1), strict=True)
-        return torch.cat([self._updated(name, part, h) for name, part in rows], dim=-1)
+        width = y.shape[-1] // len(SLICES)
+        for place, name in enumerate(SLICES):
+            # A slice that has no update is left alone: putting all three together would copy them.
+            self._updated(name, y.narrow(-1, place * width, width), h)
+        return y
 
     def _updated(self, target: str, y: Tensor, h: Tensor) -> Tensor:
         update = self.layers[target] if target in self.layers else getattr(self, target, None)
-        return y + self.scale * update(h) if isinstance(update, LowRank) else y
+        return cast(Tensor, update(y, h, self.scale)) if isinstance(update, LowRank) else y
 
 
 class LoRAEveryLayerBlock(LoRABlock):

@@ -39,7 +39,7 @@ class Bottleneck(nn.Module):
         weights = self.b_weight.chunk(self.groups, dim=-2)
         biases = self.b_bias.chunk(self.groups, dim=-1)
         parts = [linear(*part) for part in zip(hidden, weights, biases, strict=True)]
-        return h + self.scale * torch.cat(parts, dim=-1)
+        return torch.add(h, torch.cat(parts, dim=-1), alpha=self.scale)
 
 
 class RepAdapterBlock(BlockAdapter):

@@ -22,7 +22,7 @@ class ScaleShift(nn.Module):
 
     def forward(self, y: Tensor) -> Tensor:
         # Under autocast the parameters are float32: without a cast so would be what follows, up to the next product.
-        return (y * per_token(self.gamma) + per_token(self.beta)).to(y.dtype)
+        return torch.addcmul(per_token(self.beta), per_token(self.gamma), y).to(y.dtype)
 
 
 class SSF(Channelwise):

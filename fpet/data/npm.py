@@ -55,7 +55,8 @@ def npm_folder(package: NpmPackage, folder: Path | None, cache: Path) -> Path:
 
 def _unpack(package: NpmPackage, destination: Path) -> None:
     with arriving(destination) as folder:
-        run(["npm", "pack", "--silent", "--ignore-scripts", f"{package.name}@{package.version}"], folder)
+        command = ["npm", "pack", "--loglevel=error", "--ignore-scripts", f"{package.name}@{package.version}"]
+        run(command, folder, reason=0)
         archive = downloaded(folder, ".tgz")
         found = "sha512-" + base64.b64encode(hashlib.sha512(read_bytes(archive, DataError)).digest()).decode()
         if found != package.integrity:

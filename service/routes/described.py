@@ -22,7 +22,7 @@ _ERRORS = {
     415: ("content type or image format that is not accepted", "unsupported_type", "content type 'text/plain' ..."),
     422: ("a parameter, field or task file is wrong", "invalid_request", "query.top_k: the task has 10 labels"),
     429: (
-        "the queue is full; see Retry-After",
+        "the queue is full, or the memory for bodies, or too much is under way; see Retry-After",
         "overloaded",
         "the queue has 256 places, 256 are taken and 1 are needed",
     ),

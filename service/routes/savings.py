@@ -43,7 +43,8 @@ def _task(saving: Saving) -> TaskSavings:
         forward_seconds=saving.forward_seconds,
         baseline_seconds=saving.baseline_seconds,
         speedup=saving.baseline_seconds / saving.forward_seconds if known else None,
-        shadow=_shadow(saving.shadow) if saving.shadow.images else None,
+        # A reading may fall between the counters of the first shadow.
+        shadow=_shadow(saving.shadow) if saving.shadow.images and saving.shadow.reduced_seconds else None,
     )
 
 

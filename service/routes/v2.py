@@ -15,7 +15,7 @@ from service.inference import Inference
 from service.inputs import BYTES, JSON
 from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
-from service.routes.common import DeadlineDep, RuntimeDep, note
+from service.routes.common import DeadlineDep, RuntimeDep, hold, note
 from service.routes.described import TIMES, Described, errors, told
 from service.runtime import Runtime
 from service.schemas import TokenCounts
@@ -196,19 +196,21 @@ async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline:
     return Response(answered.body, media_type=BYTES, headers=headers | {HEADER_LENGTH: str(answered.header_length)})
 
 
-def _read(body: bytes, request: Request, task: LoadedTask, runtime: Runtime) -> Question:
+def _read(body: bytes, request: Request, task: LoadedTask, runtime: Runtime) -> tuple[Question, int]:
+    """What is asked, and the bytes of the body once it is decompressed."""
     inflated = inflate(body, request.headers.get("content-encoding"), runtime.settings.max_body)
     limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
-    return read_request(inflated, request.headers.get(HEADER_LENGTH), limits)
+    return read_request(inflated, request.headers.get(HEADER_LENGTH), limits), len(inflated)
 
 
 async def _ask(
     request: Request, body: bytes, ticket: Ticket, task: LoadedTask, runtime: Runtime, *, deadline: Deadline
 ) -> tuple[Question, Inference]:
     async with deadline.limit():  # parsing waits for a thread, as decoding does
-        question = await asyncio.get_running_loop().run_in_executor(
+        question, size = await asyncio.get_running_loop().run_in_executor(
             runtime.reader.pool, _read, body, request, task, runtime
         )
+    hold(request, max(0, size - len(body)))
     if question.timeout is not None and question.timeout < deadline.seconds:
         deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout, asked_for=True)
     return question, await _run(ticket, task, question, runtime, deadline)

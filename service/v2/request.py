@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from service.errors import InvalidRequestError, TooLargeError
+from service.errors import InvalidRequestError
 from service.inputs import parse
+from service.json_size import check_json
 from service.v2.binary import split
 from service.v2.schemas import InferRequest, OutputParameters, RequestedOutput
 from service.v2.tensors import Limits, read_input
@@ -17,10 +18,6 @@ EMBEDDING, LABELS, LOGITS, PROBABILITIES = "embedding", "labels", "logits", "pro
 OUTPUTS = (PROBABILITIES, LOGITS, EMBEDDING, LABELS)
 _DEFAULT_OUTPUTS = (PROBABILITIES, LABELS)
 _RANKED = (PROBABILITIES, LOGITS)
-# Every value becomes an object of Python, of many times its bytes, and containers are slow to make by the million. Six
-# images of 224 pixels have fewer of both.
-_MAX_JSON_VALUES = 2**20
-_MAX_JSON_CONTAINERS = 2**16
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ def read_request(body: bytes, header_length: str | None, limits: Limits) -> Ques
         BadRequestError, InvalidRequestError, TooLargeError
     """
     text, binary = split(body, header_length)
-    _check_values(text)
+    check_json(text)
     request = parse(InferRequest, text)
     parameters = request.parameters
     return Question(
@@ -60,14 +57,6 @@ def read_request(body: bytes, header_length: str | None, limits: Limits) -> Ques
         reduced=parameters.tokens == "reduced",
         timeout=parameters.timeout / 1_000_000 or None,
     )
-
-
-def _check_values(text: bytes) -> None:
-    """Before it is parsed: strings may hold commas and brackets too, but no images do."""
-    if text.count(b",") >= _MAX_JSON_VALUES:
-        raise TooLargeError(f"the JSON has more than {_MAX_JSON_VALUES} values; send tensors as binary data")
-    if text.count(b"[") + text.count(b"{") > _MAX_JSON_CONTAINERS:
-        raise TooLargeError(f"the JSON has more than {_MAX_JSON_CONTAINERS} arrays and objects")
 
 
 def _outputs(asked: Sequence[RequestedOutput], binary: bool) -> list[WantedOutput]:
