@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,16 @@ import pytest
 from service.watch import follow
 
 pytestmark = pytest.mark.anyio
+
+
+async def followed(folder: Path, changed: Callable[[], Awaitable[None]], end: asyncio.Event) -> None:
+    """Follows the folder until the event."""
+    following = asyncio.create_task(follow(folder, changed))
+    try:
+        await asyncio.wait_for(end.wait(), timeout=30)
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
 
 
 async def test_what_changes_before_the_watch_begins_is_noticed(tmp_path: Path) -> None:
@@ -20,12 +31,7 @@ async def test_what_changes_before_the_watch_begins_is_noticed(tmp_path: Path) -
             noticed.set()
         (tmp_path / "late").touch()  # after the first look at the folder, and before there can be an event
 
-    following = asyncio.create_task(follow(tmp_path, changed))
-    try:
-        await asyncio.wait_for(noticed.wait(), timeout=30)
-    finally:
-        following.cancel()
-        await asyncio.wait([following])
+    await followed(tmp_path, changed, noticed)
 
 
 async def test_a_folder_that_cannot_be_looked_at_is_tried_again(
@@ -40,12 +46,7 @@ async def test_a_folder_that_cannot_be_looked_at_is_tried_again(
             raise PermissionError(tmp_path)
         enough.set()
 
-    following = asyncio.create_task(follow(tmp_path, changed))
-    try:
-        await asyncio.wait_for(enough.wait(), timeout=30)
-    finally:
-        following.cancel()
-        await asyncio.wait([following])
+    await followed(tmp_path, changed, enough)
     (record,) = caplog.records  # of two failures in a row
     assert "trying again" in record.getMessage()
 
@@ -61,10 +62,5 @@ async def test_each_time_that_the_folder_is_lost_is_told(tmp_path: Path, caplog:
             raise PermissionError(tmp_path)
         (tmp_path / "changed").touch()
 
-    following = asyncio.create_task(follow(tmp_path, changed))
-    try:
-        await asyncio.wait_for(enough.wait(), timeout=30)
-    finally:
-        following.cancel()
-        await asyncio.wait([following])
+    await followed(tmp_path, changed, enough)
     assert len(caplog.records) == 2
