@@ -119,12 +119,11 @@ class AdaptedViT(nn.Module):
         return AdaptedViT(self.backbone, *parts, methods=self.methods).eval()
 
     def train(self, mode: bool = True) -> AdaptedViT:
-        """Sets the mode of all but the backbone, which keeps no dropout and no stochastic depth of its own."""
+        """Sets the mode of all but the backbone, which stays as `Backbone` has it."""
         self.training = mode
-        self.trainable().train(mode)
-        self.drop_path.train(mode)
-        if self.vit.training:
-            self.vit.eval()
+        for child in self.children():
+            if child is not self.vit:
+                child.train(mode)
         return self
 
     def tokens(self, images: Tensor) -> Tokens:

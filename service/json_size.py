@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from service.errors import TooLargeError
 
-# Six images of 224 pixels as numbers have fewer of both. Containers are slow to make by the million.
+# Six images of 224 pixels as numbers have fewer of all three. Containers are slow to make by the million.
 _MAX_VALUES = 2**20
 _MAX_CONTAINERS = 2**16
 _MAX_FIELDS = 2**14

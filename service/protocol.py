@@ -8,7 +8,7 @@ from contextlib import suppress
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Bytes: four times less than asyncio's own, and as much as most images have.
+# Bytes: four times less than asyncio's own, and as long as most images.
 _READ_AT_ONCE = 2**16
 
 

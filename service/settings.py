@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     max_received: int = Field(
         default=256 * 2**20,
         ge=1,
-        description="bytes in the bodies of all requests that wait for an answer; more are refused with 429",
+        description="bytes in all bodies, decompressed, whose requests wait for an answer; more are refused with 429",
     )
     max_pixels: int = Field(default=50_000_000, ge=1, description="pixels in an image, before it is resized")
     max_images: int = Field(

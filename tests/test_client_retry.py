@@ -156,6 +156,23 @@ def test_a_call_that_fails_waits_for_no_other_of_its_requests() -> None:
         over.set()
 
 
+@pytest.mark.anyio
+async def test_nor_does_a_coroutine_that_fails() -> None:
+    over, ended = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        over.wait(10)
+        ended.set()
+
+    answers, images = failing(Answer(200, CLASSIFICATION, before=hold))
+    with peer(answers) as there:
+        async with AsyncClient(there.url, batch=1) as client:
+            with pytest.raises(NotFoundError):
+                await client.classify(images, "digits")
+        assert not ended.is_set()
+        over.set()
+
+
 def test_a_call_that_failed_repeats_none_of_its_requests() -> None:
     answers, images = failing(Answer(429, REFUSED, {"retry-after": "1"}))
     with peer(answers) as there, Client(there.url, batch=1) as client:
@@ -248,20 +265,3 @@ def test_an_address_may_have_a_path_and_a_name_any_character() -> None:
         "",
         "/a%2Fb%20%3F%C3%A9",
     ]
-
-
-@pytest.mark.anyio
-async def test_nor_does_a_coroutine_that_fails() -> None:
-    over, ended = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        over.wait(10)
-        ended.set()
-
-    answers, images = failing(Answer(200, CLASSIFICATION, before=hold))
-    with peer(answers) as there:
-        async with AsyncClient(there.url, batch=1) as client:
-            with pytest.raises(NotFoundError):
-                await client.classify(images, "digits")
-        assert not ended.is_set()
-        over.set()

@@ -11,9 +11,11 @@ from contextlib import closing
 import httpx
 import pictures
 import pytest
+from pydantic import ValidationError
 from serving import Files, Serving, serving, small_settings
 
 from service.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PARAMETERS
+from service.schemas import EncodedImages
 
 CLASSIFY = "/v1/tasks/digits/classify"
 
@@ -74,9 +76,13 @@ def test_wide_json_is_refused_unread(service: Serving, path: str, content: str, 
 
 
 def test_of_many_wrong_images_the_first_is_named(service: Serving) -> None:
-    answer = service.client.post(CLASSIFY, json={"images": ["", *range(1000)]})
+    wrong = {"images": ["", *range(1000)]}
+    answer = service.client.post(CLASSIFY, json=wrong)
     assert (answer.status_code, answer.json()["error_type"]) == (422, "invalid_request")
     assert answer.json()["error"].startswith("images.1: ")
+    with pytest.raises(ValidationError) as caught:
+        EncodedImages.model_validate(wrong)
+    assert caught.value.error_count() == 1  # each would take memory
 
 
 def test_what_is_no_http_behind_an_early_answer_closes_the_connection(

@@ -32,15 +32,19 @@ def arriving(destination: Path) -> Iterator[Path]:
             raise DataError(f"cannot unpack into {destination}: {error}") from error
 
 
-def run(command: Sequence[str], folder: Path, *, reason: int = -1) -> None:
-    """Runs a command in a folder; raises DataError if it fails, with the one of the printed lines that says why."""
+def run(command: Sequence[str], folder: Path, reason: tuple[str, ...] = ()) -> None:
+    """Runs a command in a folder; raises DataError if it fails, with the line that it printed to say why.
+
+    reason: what the first such line may begin with; it is the last of all otherwise.
+    """
     line = f"'{' '.join(command)}'"
     if shutil.which(command[0]) is None:
         raise DataError(f"cannot run {line}: there is no {command[0]} on this machine")
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         printed = (done.stderr or done.stdout).strip().splitlines()
-        raise DataError(f"{line} failed: {printed[reason] if printed else f'exit code {done.returncode}'}")
+        last = printed[-1] if printed else f"exit code {done.returncode}"
+        raise DataError(f"{line} failed: {next((one for one in printed if one.startswith(reason)), last)}")
 
 
 def downloaded(folder: Path, suffix: str) -> Path:

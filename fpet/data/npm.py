@@ -56,7 +56,7 @@ def npm_folder(package: NpmPackage, folder: Path | None, cache: Path) -> Path:
 def _unpack(package: NpmPackage, destination: Path) -> None:
     with arriving(destination) as folder:
         command = ["npm", "pack", "--loglevel=error", "--ignore-scripts", f"{package.name}@{package.version}"]
-        run(command, folder, reason=0)
+        run(command, folder, ("npm error", "npm ERR!"))
         archive = downloaded(folder, ".tgz")
         found = "sha512-" + base64.b64encode(hashlib.sha512(read_bytes(archive, DataError)).digest()).decode()
         if found != package.integrity:

@@ -35,6 +35,7 @@ def _calibration(runtime: Runtime, task: LoadedTask) -> Calibration:
 
 def _task(saving: Saving) -> TaskSavings:
     known = saving.forward_seconds > 0 and saving.baseline_seconds > 0
+    shadow = saving.shadow
     return TaskSavings(
         task=saving.task,
         images=saving.images,
@@ -44,7 +45,7 @@ def _task(saving: Saving) -> TaskSavings:
         baseline_seconds=saving.baseline_seconds,
         speedup=saving.baseline_seconds / saving.forward_seconds if known else None,
         # A reading may fall between the counters of the first shadow.
-        shadow=_shadow(saving.shadow) if saving.shadow.images and saving.shadow.reduced_seconds else None,
+        shadow=_shadow(shadow) if shadow.images and shadow.reduced_seconds and shadow.full_seconds else None,
     )
 
 

@@ -196,21 +196,30 @@ async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline:
     return Response(answered.body, media_type=BYTES, headers=headers | {HEADER_LENGTH: str(answered.header_length)})
 
 
-def _read(body: bytes, request: Request, task: LoadedTask, runtime: Runtime) -> tuple[Question, int]:
-    """What is asked, and the bytes of the body once it is decompressed."""
-    inflated = inflate(body, request.headers.get("content-encoding"), runtime.settings.max_body)
-    limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
-    return read_request(inflated, request.headers.get(HEADER_LENGTH), limits), len(inflated)
+async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
+    """The body as its Content-Encoding says, of which what it grows by takes room too."""
+    encoding = request.headers.get("content-encoding")
+    if encoding is None:
+        return body
+    inflated = await asyncio.get_running_loop().run_in_executor(
+        runtime.reader.pool, inflate, body, encoding, runtime.settings.max_body
+    )
+    hold(request, max(0, len(inflated) - len(body)))
+    return inflated
 
 
 async def _ask(
     request: Request, body: bytes, ticket: Ticket, task: LoadedTask, runtime: Runtime, *, deadline: Deadline
 ) -> tuple[Question, Inference]:
+    length, limits = (
+        request.headers.get(HEADER_LENGTH),
+        Limits(task.header.preprocessing.size, runtime.settings.max_images),
+    )
     async with deadline.limit():  # parsing waits for a thread, as decoding does
-        question, size = await asyncio.get_running_loop().run_in_executor(
-            runtime.reader.pool, _read, body, request, task, runtime
+        body = await _inflated(request, body, runtime)
+        question = await asyncio.get_running_loop().run_in_executor(
+            runtime.reader.pool, read_request, body, length, limits
         )
-    hold(request, max(0, size - len(body)))
     if question.timeout is not None and question.timeout < deadline.seconds:
         deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout, asked_for=True)
     return question, await _run(ticket, task, question, runtime, deadline)
