@@ -34,10 +34,8 @@ Counts = dict[str, dict[Any, int]]
 _CLASSES = 100
 _LAYER_NORM = torch.ops.aten.native_layer_norm
 _LAYER_NORM_MACS = 5  # an element
-_PRODUCTS_IN_PLACE = (
-    torch.ops.aten.addmm_,
-    torch.ops.aten.baddbmm_,
-)  # of `fpet.linear.add_linear`; torch counts others
+# Of `fpet.linear.add_linear`; torch counts others, but none in place.
+_PRODUCTS_IN_PLACE = (torch.ops.aten.addmm_, torch.ops.aten.baddbmm_)
 _FLOPS_PER_MAC = 2  # torch counts the product and the sum
 # Modules of a model without an adapter; what is counted in none of them are the two products of attention.
 _PATCH_EMBEDDING = r"vit\.patch_embed"

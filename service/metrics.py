@@ -100,9 +100,7 @@ class Metrics:
             "trial_forwards_per_second", "Measured at start-up to choose them, by workers x threads.", "way"
         )
         self.queue_size = self._gauge("queue_size", "Images admitted and in no batch yet.")
-        self.received_bytes = self._gauge(
-            "received_bytes", "Bodies of requests to infer that are in memory, decompressed."
-        )
+        self.received_bytes = self._gauge("received_bytes", "Bodies of requests to infer in memory, decompressed.")
         self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
         self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
         self._forwards = _Forwards(self.registry, self.tasks)

@@ -211,14 +211,11 @@ async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
 async def _ask(
     request: Request, body: bytes, ticket: Ticket, task: LoadedTask, runtime: Runtime, *, deadline: Deadline
 ) -> tuple[Question, Inference]:
-    length, limits = (
-        request.headers.get(HEADER_LENGTH),
-        Limits(task.header.preprocessing.size, runtime.settings.max_images),
-    )
+    limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
     async with deadline.limit():  # parsing waits for a thread, as decoding does
         body = await _inflated(request, body, runtime)
         question = await asyncio.get_running_loop().run_in_executor(
-            runtime.reader.pool, read_request, body, length, limits
+            runtime.reader.pool, read_request, body, request.headers.get(HEADER_LENGTH), limits
         )
     if question.timeout is not None and question.timeout < deadline.seconds:
         deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout, asked_for=True)
