@@ -5,6 +5,7 @@ python -m benchmarks.paper_numbers > docs/paper-numbers.md
 
 from __future__ import annotations
 
+import argparse
 import functools
 from collections.abc import Iterator, Sequence
 
@@ -130,4 +131,5 @@ def _verdict(right: bool) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(markdown())
