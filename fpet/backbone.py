@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fpet import _torchvision
 from fpet.backbone_described import check_described, fingerprint, geometry
 from fpet.backbone_files import Description, check_normalization, plain_arguments, read_checkpoint
-from fpet.backbone_limits import check_depth, check_image_size, check_weights
+from fpet.backbone_limits import check_depth, check_image_size, check_weights, check_whole_patches
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import write_safetensors
 from fpet.preprocess import Triple
@@ -80,7 +80,8 @@ def create_backbone(
 
     Raises:
         BackboneError: if timm does not know the name or arguments, a JSON file cannot hold an argument, the weights do
-            not fit, with the first key, or the model is larger than any (see `fpet.backbone_limits`).
+            not fit, with the first key, the image is no whole number of patches, or the model is larger than any (see
+            `fpet.backbone_limits`).
         UnsupportedError: if the forward pass does not cover the architecture.
     """
     arguments = plain_arguments(arguments)
@@ -216,6 +217,7 @@ def _make(architecture: str, arguments: Mapping[str, object], normalization: Map
         raise BackboneError(f"timm cannot make {architecture!r} with {dict(arguments)}: {error}") from error
     refuse_uncovered(vit, architecture)
     check_image_size(vit)
+    check_whole_patches(vit, arguments)
     return vit
 
 

@@ -25,6 +25,7 @@ from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import parse_safetensors, read_bytes
 from fpet.json_values import check_json, check_precision, is_finite
 from fpet.preprocess import Preprocessing, Triple
+from fpet.words import first
 
 FORMAT = 1
 _METADATA_KEY = "fpet"
@@ -39,6 +40,7 @@ _ADJUSTABLE = {"img_size", "global_pool", "fc_norm", "pool_include_prefix"}
 # Where training scripts keep the weights, the better ones first: timm's order, then the networks of DINO, whose teacher
 # is the average that is published.
 _NESTS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
+_LISTED = 5  # so many keys of a checkpoint does a message name
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,11 @@ def _torch(data: bytes) -> dict[str, Tensor]:
         raise BackboneError(f"the torch checkpoint holds a {type(loaded).__name__} instead of weights by name")
     for name, value in loaded.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise BackboneError(f"the torch checkpoint holds a {type(value).__name__} under {name!r} among the weights")
+            raise BackboneError(
+                f"the torch checkpoint holds a {type(value).__name__} under {name!r} among the weights; its keys are "
+                f"{first(map(repr, loaded), most=_LISTED)}; weights are read if they lie at the top or under "
+                f"{', '.join(_NESTS[:-1])} or {_NESTS[-1]}"
+            )
         check_stored(name, value)
     return dict(loaded)
 

@@ -37,6 +37,21 @@ def check_image_size(vit: Any) -> None:
             raise BackboneError(f"an image of {' x '.join(map(str, sides))} {what} has more than {most}")
 
 
+def check_whole_patches(vit: Any, arguments: Mapping[str, object]) -> None:
+    """Raises BackboneError if an image or patch size that was chosen leaves pixels over, which no patch would see.
+
+    timm's own sizes stay as published: of the 384 pixels of vit_so400m_patch14_siglip_gap_384 the last six are unseen.
+    """
+    image, patch = vit.patch_embed.img_size, vit.patch_embed.patch_size
+    chosen = not arguments.keys().isdisjoint(("img_size", "patch_size"))
+    if chosen and any(side % step for side, step in zip(image, patch, strict=True)):
+        pixels, step = (" x ".join(map(str, sides)) for sides in (image, patch))
+        raise BackboneError(
+            f"an image of {pixels} pixels is no whole number of patches of {step}: its last pixels would never be "
+            "seen; give another img_size"
+        )
+
+
 def check_archive(content: int, size: int) -> None:
     """Raises BackboneError if a zip archive of `size` bytes has more content than weights in such a file can be."""
     if content > MOST_EXPANSION * size:

@@ -32,9 +32,7 @@ def run_name(path: Path) -> str:
 def check_log(path: Path) -> None:
     """Raises TaskError if the log of a run with this checkpoint would replace a file that is no log of a training."""
     log = _log(path)
-    if path.exists() or not log.exists():
-        return
-    if read_bytes(log, TaskError).splitlines()[:1] != [",".join(LOG_COLUMNS).encode()]:
+    if log.exists() and read_bytes(log, TaskError).splitlines()[:1] != [",".join(LOG_COLUMNS).encode()]:
         raise TaskError(f"{log}: there is such a file already, and it is no log of a training; move it away")
 
 
@@ -71,20 +69,21 @@ class Checkpoint:
     memory: int = 0
 
     def save(self, path: Path) -> None:
-        """Writes the checkpoint, and its log beside it as CSV, each atomically.
+        """Writes the log as CSV, and then the checkpoint beside it, each atomically.
 
         Raises:
             TaskError: if a file cannot be written.
         """
-        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        buffer = io.BytesIO()
-        torch.save({**fields, "best": self.best and dataclasses.asdict(self.best)}, buffer)
-        write_atomically(path, buffer.getvalue(), TaskError)
+        # Stopped in between, a run repeats the epoch with its row; after the last checkpoint no log is written again.
         table = io.StringIO()
         writer = csv.DictWriter(table, LOG_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.log)
         write_atomically(_log(path), table.getvalue().encode(), TaskError)
+        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        buffer = io.BytesIO()
+        torch.save({**fields, "best": self.best and dataclasses.asdict(self.best)}, buffer)
+        write_atomically(path, buffer.getvalue(), TaskError)
 
     @classmethod
     def load(cls, path: Path, run: str) -> Checkpoint:

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from fpet.adapters import build_adapter
-from fpet.adapters.base import Adapter, identity_blocks
+from fpet.adapters.base import Adapter, identity_blocks, why_not_folded
 from fpet.backbone import Backbone, blueprint
 from fpet.backbone_described import geometry
 from fpet.errors import UnsupportedError
@@ -131,7 +131,7 @@ def _adapter(backbone: Backbone, method: Method, folded: bool) -> Adapter:
     if not folded:
         return adapter
     if not adapter.foldable:
-        raise UnsupportedError(f"{method.kind} does not fold: it is not affine in its input")
+        raise UnsupportedError(f"{method.kind} does not fold: {why_not_folded(adapter)}")
     return Adapter(identity_blocks(backbone.geometry))
 
 

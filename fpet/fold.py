@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
-from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks
+from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks, why_not_folded
 from fpet.backbone_described import fingerprint
 from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear
@@ -42,8 +42,8 @@ def fold(model: AdaptedViT) -> AdaptedViT:
     """
     if not model.adapter.foldable:
         raise UnsupportedError(
-            f"{type(model.adapter).__name__} does not fold: it is not affine in its input; train with an adapter that "
-            f"folds: {', '.join(_foldable())}"
+            f"{type(model.adapter).__name__} does not fold: {why_not_folded(model.adapter)}; train with an adapter "
+            f"that folds: {', '.join(_foldable())}"
         )
     model = model.in_evaluation()
     backbone = model.backbone

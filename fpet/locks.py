@@ -27,7 +27,7 @@ def sole_writer(output: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _locked(path)
     except BlockingIOError as error:
-        raise TaskError(f"{output}: another process is writing it; wait for that, or name another --output") from error
+        raise TaskError(f"{output}: another process is writing it; wait for that, or name another output") from error
     except OSError as error:
         raise TaskError(f"{output}: cannot be written: {error.strerror}") from error
     with file:

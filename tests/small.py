@@ -16,6 +16,7 @@ from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
 
 ARCHITECTURE = "vit_tiny_patch16_224"
+PUBLISHED_ODD = "vit_so400m_patch14_siglip_gap_384"  # its image has 27 patches of 14 a side, and six pixels more
 ARGUMENTS: dict[str, object] = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3}
 ADAPTFORMER = Method("adaptformer", {"dim": 4})
 BDM = Method("bdm", {"block": 0, "dim": 4})  # after the last attention merging would change nothing

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import safetensors.torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone
+from small import ARCHITECTURE, ARGUMENTS, PUBLISHED_ODD, small_backbone
 
 from fpet.backbone import blueprint, create_backbone, load_backbone, refuse_uncovered
 from fpet.backbone_limits import check_depth
@@ -32,6 +32,9 @@ HOSTILE: list[tuple[dict[str, object], str]] = [
     ({"img_size": 2**20}, "an image of 1048576 x 1048576 pixels has more than 16777216"),
     ({"img_size": [2**12, 2**12 + 2**4], "patch_size": 2**4}, "an image of 4096 x 4112 pixels has more than"),
     ({"img_size": 2**12}, "an image of 1024 x 1024 patches has more than 65536"),
+    ({"img_size": 113}, "an image of 113 x 113 pixels is no whole number of patches of 4 x 4"),
+    ({"img_size": [16, 18]}, "an image of 16 x 18 pixels is no whole number of patches of 4 x 4"),
+    ({"patch_size": [3, 4]}, "an image of 16 x 16 pixels is no whole number of patches of 3 x 4"),
     ({"img_size": "64x96"}, r"img_size = '64x96': give a number, or height\+width as in 224\+448"),
     # No weights depend on the image size then.
     ({"img_size": 2**20, "pos_embed": "none"}, "pixels has more than"),
@@ -79,6 +82,13 @@ def test_a_header_that_asks_for_more_than_the_file_holds_is_refused(
 def test_what_is_just_within_the_limits_is_not_refused() -> None:
     check_depth({"depth": 128})
     blueprint(ARCHITECTURE, {**ARGUMENTS, "img_size": 2**12, "patch_size": 2**4})  # 2**24 pixels, 2**16 patches
+
+
+def test_a_published_image_that_ends_beside_the_last_patch_is_not_refused() -> None:
+    small = {"embed_dim": 24, "depth": 2, "num_heads": 3}
+    assert blueprint(PUBLISHED_ODD, small).patch_embed.grid_size == (27, 27)
+    with pytest.raises(BackboneError, match="an image of 384 x 384 pixels is no whole number of patches of 14 x 14"):
+        blueprint("vit_small_patch14_dinov2", {"img_size": 384})
 
 
 @pytest.mark.usefixtures("little_memory")

@@ -81,6 +81,9 @@ REFUSED: dict[str, dict[str, str]] = {
         "architecture": "vit_base_patch16_224",
         "given": "patch_size=4",
     },
+    "ViT.npz: an image of 113 x 113 pixels is no whole number of patches of 8 x 8": {
+        "given": "img_size=113,patch_size=8"
+    },
     "the argument 'checkpoint_path' is not": {"given": "checkpoint_path=x"},
     "names the architecture itself": {"source": "timm:vit_tiny_patch16_224"},
     "cannot be read": {"source": "missing.npz"},

@@ -42,6 +42,30 @@ def test_a_tensor_that_does_not_hold_its_values_is_refused(kind: str, name: str,
     assert str(refusal.value).startswith(f"{path}: {name!r} ")
 
 
+@pytest.mark.parametrize(
+    ("nests", "keys"),
+    [
+        (("net",), "'net', 'epoch', 'optimizer', 'args', 'rng', and 1 more"),
+        (("state_dict", "net"), "'net', 'epoch', 'optimizer', 'args', 'rng', and 1 more"),
+    ],
+)
+def test_weights_under_an_unknown_key_are_refused_saying_which_are_known(
+    nests: tuple[str, ...], keys: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "nested.pth"
+    *known, unknown = nests
+    others = {"epoch": 3, "optimizer": {}, "args": {}, "rng": [], "best": 0.5}
+    content: Any = {unknown: small_backbone().vit.state_dict(), **others}
+    for name in reversed(known):
+        content = {name: content}
+    torch.save(content, path)
+    with pytest.raises(BackboneError) as refusal:
+        load_backbone(path, ARCHITECTURE, ARGUMENTS)
+    found = f"{path}: the torch checkpoint holds a OrderedDict under 'net' among the weights; its keys are {keys}; "
+    read = "weights are read if they lie at the top or under state_dict_ema, model_ema, state_dict, model, teacher or "
+    assert str(refusal.value) == f"{found}{read}student"
+
+
 BLOCK = "Transformer/encoderblock_1"
 ATTENTION = f"{BLOCK}/MultiHeadDotProductAttention_1"
 SHAPES: list[tuple[str, Any, str]] = [

@@ -76,8 +76,8 @@ def test_a_missing_image_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_shots_must_be_said(tmp_path: Path) -> None:
     root = tree(tmp_path / "own", 2, shots=(1, 16))
-    known = r"annotations has lists of 1, 16 shots \(--shots\) and seeds 0, 1, 2 \(--shots-seed\): "
-    for shots, seed, asked in ((None, None, "say --shots"), (3, None, "not of 3 shots and seed 0"), (1, 7, "not of 1")):
+    known = "annotations has lists with shots = 1, 16 and shots_seed = 0, 1, 2: "
+    for shots, seed, asked in ((None, None, "say shots"), (3, None, "not of 3 shots and seed 0"), (1, 7, "not of 1")):
         with pytest.raises(DataError, match=known + asked):
             load(root, shots, seed)
 
@@ -89,5 +89,5 @@ def test_other_classes_than_published_are_refused(tmp_path: Path) -> None:
 
 def test_a_split_seed_is_refused(tmp_path: Path) -> None:
     root = tree(tmp_path / "own", 2)
-    with pytest.raises(DataError, match=r"--split-seed does not apply to .*own, whose lists say its splits"):
+    with pytest.raises(DataError, match=r"split_seed does not apply to .*own, whose lists say its splits"):
         load_dataset(str(root), reading=Reading(shots=1, split_seed=3))

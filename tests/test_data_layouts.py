@@ -31,7 +31,7 @@ def test_validation_has_several_names(name: str, halves: Path) -> None:
     data = load(halves)
     assert [len(split) for split in (data.train, data.val, data.test)] == [25, 3, 6]
     assert not data.choices
-    with pytest.raises(DataError, match="--split-seed does not apply"):
+    with pytest.raises(DataError, match="split_seed does not apply"):
         load(halves, 1)
     picture(halves / "val" / "ant" / "more.png", 250)
     if name != "val":

@@ -95,7 +95,7 @@ def test_a_test_alone_is_loaded_only_where_it_will_do(tmp_path: Path) -> None:
     assert [len(split) for split in (data.train, data.val, data.test)] == [0, 0, 5]
     assert data.train.targets.dtype == data.test.targets.dtype
     assert (data.labels, data.choices) == (("ant", "bee"), {})
-    with pytest.raises(DataError, match=r"--split-seed does not apply to .*, which has test/ alone"):
+    with pytest.raises(DataError, match=r"split_seed does not apply to .*, which has test/ alone"):
         load_dataset(str(tmp_path), reading=Reading(split_seed=1), test_alone=True)
     classes(tmp_path / "train", {"ant": 4, "bee": 3}, first=100)
     whole = load_dataset(str(tmp_path), test_alone=True)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from serving import Files, Serving, serving, small_settings, write_task
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+from small import PUBLISHED_ODD, small_backbone, small_header
 
 from fpet.backbone import create_backbone, save_backbone
 from fpet.groups import groups
@@ -71,19 +71,19 @@ def test_the_picture_has_a_colour_a_group(service: Serving) -> None:
 
 
 def test_an_image_may_end_beside_the_last_patch(tmp_path: Path) -> None:
-    odd = create_backbone(ARCHITECTURE, {**ARGUMENTS, "img_size": 11})  # two patches of 4 a side
+    odd = create_backbone(PUBLISHED_ODD, {"embed_dim": 24, "depth": 2, "num_heads": 3})
     files = Files(tmp_path / "backbone.safetensors", tmp_path / "tasks")
-    save_backbone(files.backbone, odd.vit, ARCHITECTURE, odd.arguments, {})
+    save_backbone(files.backbone, odd.vit, PUBLISHED_ODD, odd.arguments, {})
     write_task(
         files.tasks / "digits.safetensors",
-        dataclasses.replace(small_header(odd), preprocessing=Preprocessing(size=(11, 11))),
+        dataclasses.replace(small_header(odd), preprocessing=Preprocessing(size=(384, 384))),
         odd,
     )
     with serving(small_settings(files)) as running:
         status, png = explain(running, IMAGES[0])
     assert status == 200
     with Image.open(io.BytesIO(png)) as picture:
-        assert picture.size == (448, 448)
+        assert picture.size == (756, 756)
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,18 @@ def test_a_log_takes_the_place_of_another_log(backbone: Backbone, digits: Datase
         checkpoint.unlink()
         lines.append(len(log.read_text().splitlines()))
     assert lines == [3, 2]
-    log.write_text("a,b\n")
-    with pytest.raises(TaskError, match="no log of a training"):
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_file_that_is_no_log_is_left_alone(
+    resumed: bool, backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    checkpoint, log = tmp_path / "run.checkpoint", tmp_path / "run.csv"
+    if resumed:
         fit(small_header(backbone), backbone, digits, RECIPE, checkpoint)
-    assert log.read_text() == "a,b\n"
+    assert checkpoint.exists() == resumed
+    for text in ("a,b\n", ""):
+        log.write_text(text)
+        with pytest.raises(TaskError, match=r"run\.csv: there is such a file already, and it is no log of a training"):
+            fit(small_header(backbone), backbone, digits, RECIPE, checkpoint)
+        assert log.read_text() == text

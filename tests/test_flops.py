@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ from fpet.tokens import Geometry
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PAGE = Path(__file__).parent.parent / "docs/paper-numbers.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/paper-numbers.md"
 NONE = Method("none")
 CLASSES = 100
 # GMACs by the paper's convention: computed with a calculator from the shapes, and where the paper prints them, its own.
@@ -121,6 +124,13 @@ def test_an_adapter_costs_what_its_formula_costs() -> None:
     assert prompted.full.adapter == longer.total - bare.total
 
 
+def test_the_page_of_the_paper_is_not_what_its_help_prints() -> None:
+    command = [sys.executable, "-m", "benchmarks.paper_numbers", "--help"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert said.startswith("usage: ")
+    assert "# The numbers of the paper" not in said
+
+
 @pytest.mark.parametrize("kind", ADAPTERS)
 def test_every_adapter_is_counted_and_costs_nothing_once_folded(kind: str) -> None:
     backbone = outline(ARCHITECTURE, ARGUMENTS)
@@ -189,7 +199,8 @@ def test_a_task_is_counted_with_its_own_methods_unless_others_are_named(
         (["--architecture", "vit_tiny_patch16_224", "--adapter-arguments", "rank=8"], "no argument 'rank'"),
         (["--architecture", "vit_tiny_patch16_224", "--adapter-arguments", "dropout=2"], "dropout = 2 make no model"),
         (["--architecture", "vit_tiny_patch16_224", "--adapter-arguments", f"dim={10**18}"], "000 make no model"),
-        (["--architecture", "vit_tiny_patch16_224", "--folded"], "adaptformer does not fold"),
+        (["--architecture", "vit_tiny_patch16_224", "--folded"], "adaptformer does not fold: it does more"),
+        (["--architecture", "vit_tiny_patch16_224", "--folded", "--adapter", "vpt-deep"], "its prompts are tokens"),
         (["--architecture", "vit_tiny_patch16_224", "--reducer", "ltmp"], "LTMP lets each image decide"),
         (["--task", "nothing"], "no embedded task 'nothing'"),
         (["--task", "digits", "--architecture-arguments", "img_size=32"], "--architecture-arguments"),

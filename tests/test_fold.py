@@ -82,19 +82,25 @@ def test_a_name_that_timm_takes_for_another_format_is_refused(
     assert not (task.parent / name).exists()
 
 
-def test_an_adapter_that_does_not_fold_writes_nothing(
-    task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("adapter", "said"),
+    [
+        ("adaptformer", "AdaptFormer does not fold: it does more than change layers by affine maps"),
+        ("vpt-shallow", "VPTShallow does not fold: its prompts are tokens, which the backbone has no weights for"),
+        ("vpt-deep", "VPTDeep does not fold: its prompts are tokens, which the backbone has no weights for"),
+    ],
+)
+def test_an_adapter_that_does_not_fold_says_why_and_writes_nothing(
+    adapter: str, said: str, task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = EntryPoint("broken", "missing:Method", "fpet.adapters")  # of an installed package
     monkeypatch.setitem(vars(ADAPTERS), "_installed", {"broken": broken})
     backbone = small_backbone()
-    header = small_header(backbone)
+    header = small_header(backbone, adapter=Method(adapter))
     save_task(task, header, new_model(header, backbone))
     assert main(command(task)) == 2
     kinds = "bitfit, fact-tk, fact-tt, full, lora, none, repadapter, ssf"
-    assert capsys.readouterr().err == (
-        f"fpet: AdaptFormer does not fold: it is not affine in its input; train with an adapter that folds: {kinds}\n"
-    )
+    assert capsys.readouterr().err == f"fpet: {said}; train with an adapter that folds: {kinds}\n"
     assert not (task.parent / "folded.safetensors").exists()
 
 

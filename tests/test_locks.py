@@ -31,7 +31,7 @@ def test_a_second_writer_is_refused_while_there_is_one(tmp_path: Path) -> None:
     output = tmp_path / "new" / "out.csv"
     with sole_writer(output), sole_writer(tmp_path / "new" / "other.csv"):
         for _ in range(2):  # being refused frees nothing
-            with pytest.raises(TaskError, match=r"out\.csv: another process is writing it"), sole_writer(output):
+            with pytest.raises(TaskError, match=r"out\.csv: another process .* another output$"), sole_writer(output):
                 raise AssertionError("there are two")
     with sole_writer(output):
         pass

@@ -31,7 +31,7 @@ def test_a_plan_fills_in_the_defaults(tmp_path: Path) -> None:
         ('"nowhere"', "7", 'data is not a list of names, folders and tables, such as data = ["digits"'),
         ('"nowhere"', "{ shots = 4 }", "data needs the argument 'folder'"),
         ('"nowhere"', '{ folder = "lists", shot = 4 }', "data has no argument 'shot'"),
-        ('"nowhere"', '{ folder = "own", split_seed = -1 }', "--split-seed -1 is not between"),
+        ('"nowhere"', '{ folder = "own", split_seed = -1 }', "split_seed = -1 is not between"),
         ("[3]", "[true]", "seeds is not a list of whole numbers, such as seeds = [0, 1]"),
         ("[3]", "0", "seeds is not a list of whole numbers, such as seeds = [0, 1]"),
         ("[3]", "[-1]", "seed = -1 should not be below 0"),

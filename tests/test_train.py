@@ -150,6 +150,46 @@ def test_a_broken_run_ends_like_an_unbroken_one(bits: int, backbone: Backbone, d
         assert_equal(states[0][key], states[1][key])
 
 
+def test_the_log_is_whole_even_if_the_last_row_could_not_be_written(
+    backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    header = small_header(backbone)
+    train(header, backbone, digits, RECIPE, tmp_path / "whole.checkpoint")
+    log = tmp_path / "broken.csv"
+    with torch.random.fork_rng(devices=[]):
+        run = Run(header, backbone, digits, RECIPE)
+        for _ in range(3):
+            run.advance(lambda: None)
+        run.state().save(tmp_path / "broken.checkpoint")
+        log.unlink()
+        log.mkdir()  # no file can take its place
+        run.advance(lambda: None)
+        with pytest.raises(TaskError, match=r"broken\.csv"):
+            run.state().save(tmp_path / "broken.checkpoint")
+    log.rmdir()
+    train(header, backbone, digits, RECIPE, tmp_path / "broken.checkpoint")
+    assert rows(log) == rows(tmp_path / "whole.csv")
+
+
+@pytest.mark.parametrize("saved", [0, 3])
+def test_a_log_that_is_ahead_of_its_checkpoint_is_no_harm(
+    saved: int, backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    header = small_header(backbone)
+    whole = train(header, backbone, digits, RECIPE, tmp_path / "whole.checkpoint")
+    with torch.random.fork_rng(devices=[]):
+        run = Run(header, backbone, digits, RECIPE)
+        for _ in range(saved):
+            run.advance(lambda: None)
+            run.state().save(tmp_path / "broken.checkpoint")
+        run.advance(lambda: None)
+        run.state().save(tmp_path / "ahead.checkpoint")
+    (tmp_path / "ahead.csv").replace(tmp_path / "broken.csv")  # killed before the checkpoint of that epoch
+    resumed = train(header, backbone, digits, RECIPE, tmp_path / "broken.checkpoint")
+    assert_equal(weights(whole), weights(resumed))
+    assert rows(tmp_path / "broken.csv") == rows(tmp_path / "whole.csv")
+
+
 def test_a_finished_run_is_not_repeated(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
     path = tmp_path / "run.checkpoint"
     first = train(small_header(backbone), backbone, digits, RECIPE, path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+from small import ARCHITECTURE, ARGUMENTS, PUBLISHED_ODD, small_backbone, small_header
 from torch import Tensor
 
 from fpet.adapters import build_adapter
@@ -187,15 +187,15 @@ def test_the_picture_lies_in_the_working_folder_and_takes_no_others_place(
 
 
 def test_what_lies_beyond_the_last_patch_is_not_shown() -> None:
-    odd = create_backbone(ARCHITECTURE, {**ARGUMENTS, "img_size": 11})  # two patches of 4 a side
-    image = torch.randint(256, (3, 11, 11), dtype=torch.uint8)
+    odd = create_backbone(PUBLISHED_ODD, {"embed_dim": 24, "depth": 2, "num_heads": 3})
+    image = torch.randint(256, (3, 384, 384), dtype=torch.uint8)
     seen = in_patches(image, odd)
-    assert torch.equal(seen, image[:, :8, :8])
+    assert torch.equal(seen, image[:, :378, :378])
     model = model_of(odd, Method("bdm", {"block": 0}))
     header = small_header(odd)
-    row = figure("bdm", model, image[None], dataclasses.replace(header.preprocessing, size=(11, 11)))
+    row = figure("bdm", model, image[None], dataclasses.replace(header.preprocessing, size=(384, 384)))
     assert row.width > 3 * 448
-    assert merged(seen, torch.arange(4).view(2, 2)).shape == (3, 448, 448)
+    assert merged(seen, torch.arange(27 * 27).view(27, 27)).shape == (3, 756, 756)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,13 @@ class Adapter(nn.Module):
         return cast(Tensor, layer(x))
 
 
+def why_not_folded(adapter: Adapter) -> str:
+    """Why an adapter that is not foldable is not: the end of a sentence about it."""
+    if adapter.num_prompts:
+        return "its prompts are tokens, which the backbone has no weights for"
+    return "it does more than change layers by affine maps"
+
+
 def identity_blocks(geometry: Geometry) -> list[BlockAdapter]:
     """One block adapter a block, none of which does anything."""
     return [BlockAdapter() for _ in range(geometry.depth)]

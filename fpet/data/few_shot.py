@@ -44,10 +44,8 @@ def load_few_shot(root: Path, reading: Reading) -> Dataset:
     shots, seed = reading.shots, reading.shots_seed or 0
     if shots is None or (shots, seed) not in draws:
         known = [", ".join(map(str, sorted({draw[i] for draw in draws}))) for i in (0, 1)]
-        asked = "say --shots" if shots is None else f"not of {shots} shots and seed {seed}"
-        raise DataError(
-            f"{folder} has lists of {known[0]} shots (--shots) and seeds {known[1]} (--shots-seed): {asked}"
-        )
+        asked = "say shots" if shots is None else f"not of {shots} shots and seed {seed}"
+        raise DataError(f"{folder} has lists with shots = {known[0]} and shots_seed = {known[1]}: {asked}")
     classes = FEW_SHOT.get(root.resolve().name)
     lists = Lists(root, draws[shots, seed], folder / _VAL, folder / _TEST, images=("images", "."), classes=classes)
     return load_lists(lists, {"shots": shots, "shots_seed": seed}, skip_broken=reading.skip_broken)

@@ -28,10 +28,10 @@ class Reading:
 
     def __post_init__(self) -> None:
         if self.split_seed is not None and not 0 <= self.split_seed < _SEEDS:
-            raise DataError(f"--split-seed {self.split_seed} is not between 0 and {_SEEDS - 1}")
+            raise DataError(f"split_seed = {self.split_seed} is not between 0 and {_SEEDS - 1}")
 
     def allow(self, data: str, *options: str) -> None:
         """Raises DataError if anything but `options`, names of fields, is said; data: what it would not apply to."""
         for field in dataclasses.fields(self):
             if field.name not in options and getattr(self, field.name) != field.default:
-                raise DataError(f"--{field.name.replace('_', '-')} does not apply to {data}")
+                raise DataError(f"{field.name} does not apply to {data}")
