@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from peer import Answer, peer
@@ -68,6 +69,15 @@ def test_a_misspelt_option_is_refused_before_anything_is_sent() -> None:
         for change in (client.delete, client.load, client.unload, client.pin, client.unpin):
             with pytest.raises(TypeError, match="no option 'ifmatch'"):
                 change("digits", ifmatch="digest")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("deadline", ["5", None, 1j, [5], math.nan, 0, -1], ids=repr)
+def test_a_deadline_that_is_no_number_above_0_is_refused_before_anything_is_sent(deadline: Any) -> None:
+    message = "^" + re.escape(f"deadline = {deadline!r} should be a number of seconds above 0")
+    with Client("http://127.0.0.1:1", retries=0) as client:
+        for ask in (client.classify, client.classify_each, client.classify_many):
+            with pytest.raises(ValueError, match=message):
+                ask([b""], "digits", deadline=deadline)
 
 
 @pytest.mark.parametrize("condition", ["if_match", "if_none_match"])

@@ -49,7 +49,10 @@ class Call(Generic[Answer]):
 
 @dataclass(frozen=True, eq=False)
 class Send:
-    """To be done: sending a request; to be sent: the response, or httpx's error."""
+    """To be done: sending a request; to be sent: the response with its content, or httpx's error.
+
+    seconds: until the last of the content must have come, which is for the client to see to.
+    """
 
     call: Call[Any]
     seconds: float
@@ -65,7 +68,6 @@ class Send:
             "headers": {**call.headers, **deadline},
             "content": call.content,
             "files": [("image", (str(i), data, _OCTETS)) for i, data in enumerate(call.images)] or None,
-            "timeout": self.seconds,
         }
 
 

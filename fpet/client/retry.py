@@ -19,8 +19,6 @@ class Patience:
     """timeout: seconds for a request, all of its repetitions and the waits between them, above 0 and at most 2,000,000
     (23 days); retries: repetitions, 0 or more.
 
-    No wait for the network is longer than what is left of the time. An answer that trickles in is not cut off by it.
-
     Raises:
         ValueError: if one of them is no such number.
     """

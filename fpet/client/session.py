@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,8 +99,8 @@ class Session:
         self, images: Pictures, size: int, call: Callable[[list[bytes]], Call[list[Answer]]], options: Options
     ) -> Iterator[Conversation[list[Answer | ImageError]]]:
         seconds = options.get("deadline", math.inf)
-        if not seconds > 0:
-            raise ValueError(f"deadline = {seconds} should be a number of seconds above 0")
+        if not (isinstance(seconds, Real) and seconds > 0):
+            raise ValueError(f"deadline = {seconds!r} should be a number of seconds above 0")
         deadline = time.monotonic() + seconds
 
         def asked(encoded: Sequence[Encoded]) -> Conversation[list[Answer]]:

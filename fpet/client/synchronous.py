@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,10 @@ _NEVER = Event()
 @dataclass(eq=False)
 class Client(Session):
     """Asks a service; to be closed, or used in a `with` block. Threads may share it.
+
+    When the time is up it gives up at the next bytes of an answer's content, or after a wait of that length: each wait,
+    for a connection, to send or for more of the answer, may last so long. A peer that takes the request or gives the
+    answer's headers bit by bit can hold a call up longer, as it cannot with `AsyncClient`.
 
     transport: httpx's, for what it offers beyond an address, such as certificates, proxies or a Unix socket.
 
@@ -143,10 +148,15 @@ class Client(Session):
             raise CancelledError("the call failed by another request")
         if isinstance(step, Wait):
             return None
+        expires = time.monotonic() + step.seconds
         try:
-            return self._http.request(**step.arguments())
+            with self._http.stream(**step.arguments(), timeout=step.seconds) as response:
+                assert isinstance(response.stream, httpx.SyncByteStream)  # as this is not httpx's asynchronous client
+                response.stream = _Until(response.stream, expires)
+                response.read()
         except httpx.RequestError as error:
             return error
+        return response
 
     def _all(self, conversations: Iterable[Conversation[list[Answer]]]) -> list[Answer]:
         """What they find, in their order, a few at once; the next is begun when the first of them is over.
@@ -167,3 +177,20 @@ class Client(Session):
             given_up.set()
             threads.shutdown(wait=False, cancel_futures=True)
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Until(httpx.SyncByteStream):
+    """A stream that ends in an error at the first bytes after a moment: httpx measures the wait for each alone."""
+
+    stream: httpx.SyncByteStream
+    expires: float
+
+    def __iter__(self) -> Iterator[bytes]:
+        for some in self.stream:
+            if time.monotonic() > self.expires:
+                raise httpx.ReadTimeout("the answer is not complete")
+            yield some
+
+    def close(self) -> None:
+        self.stream.close()
