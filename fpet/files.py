@@ -64,8 +64,11 @@ def read_safetensors(path: Path, error: type[FpetError]) -> tuple[dict[str, str]
     return parse_safetensors(read_bytes(path, error), path, error)
 
 
-def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> None:
+def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> os.stat_result:
     """Writes beside `path`, syncs and renames: a reader sees the old content or the new, never a part.
+
+    Returns the status of the file just before it got its name: its time of change, length and inode stay, whoever may
+    put another in its place by the time that `path` can be looked at.
 
     Raises:
         `error`: if the disk is full or the folder cannot be written; the old content stays.
@@ -83,6 +86,7 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> None:
             file.flush()
             os.fsync(file.fileno())
             Path(temporary).chmod(0o644)
+            status = os.fstat(file.fileno())
             Path(temporary).replace(path)
     except BaseException as cause:  # an interrupt as well
         if temporary is not None:
@@ -90,6 +94,7 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> None:
         if isinstance(cause, OSError):
             raise error(f"{path}: cannot be written: {cause.strerror}") from cause
         raise
+    return status
 
 
 def remove_abandoned(folder: Path) -> list[Path]:

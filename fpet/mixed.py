@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
+from fpet.adapters.base import why_not_folded
 from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
 from fpet.reducers import REDUCERS
@@ -75,9 +76,19 @@ class Template:
         return self._models[True].model.adapter.foldable
 
     @property
+    def why_not_folded(self) -> str:
+        """Why not, where they do not: the end of a sentence about the adapter."""
+        return why_not_folded(self._models[True].model.adapter)
+
+    @property
     def mixes(self) -> bool:
         """Whether tasks of the family share a batch with each other."""
         return self._models[True].model.adapter.mixes
+
+    @property
+    def tokens_vary(self) -> bool:
+        """Whether each image decides how many tokens it keeps, for which a forward must wait."""
+        return self._models[True].model.reducer.tokens_vary
 
     @property
     def nbytes(self) -> int:
@@ -111,20 +122,28 @@ class Template:
             ValueError: if there are not as many weights as images, or none.
             UnsupportedError: as `model`.
         """
+        self.check(each, images)
+        if not is_mixed(each):
+            return self.model(each[0].sites, reduced=reduced).features(images)
+        return self.model(torch.stack([weights.sites for weights in each]), reduced=reduced).features(images)
+
+    def check(self, each: Sequence[Weights], images: Tensor) -> None:
+        """Raises ValueError and UnsupportedError, as `features` would."""
         if not each or len(each) != len(images):
             raise ValueError(f"each image has its weights: there are {len(each)} for {len(images)} images")
-        first = each[0]
-        if all(weights is first for weights in each):
-            return self.model(first.sites, reduced=reduced).features(images)
         for weights in each:
             self._check_length(weights.sites)
-        return self.model(torch.stack([weights.sites for weights in each]), reduced=reduced).features(images)
 
     def _check_length(self, sites: Tensor) -> None:
         if sites.shape[-1] != self._numbers:
             raise UnsupportedError(
                 f"the weights are of another family: they have {sites.shape[-1]} numbers, not {self._numbers}"
             )
+
+
+def is_mixed(each: Sequence[Weights]) -> bool:
+    """Whether images have different weights."""
+    return any(weights is not each[0] for weights in each)
 
 
 def _refuse_unmixable(template: Template, model: AdaptedViT) -> None:

@@ -16,6 +16,7 @@ from starlette.routing import Match, Route
 
 from fpet import weights
 from service.admission import check_queue
+from service.captures import start_captures
 from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ServiceError
@@ -84,7 +85,8 @@ def create_app(settings: Settings) -> FastAPI:
 def _start_engine(settings: Settings, metrics: Metrics) -> Engine:
     device = pick_device(settings.device)
     path, dtype = settings.backbone or weights.default_backbone(), pick_dtype(settings.dtype, device)
-    return Engine.start(path, device, dtype, metrics, unpacked_bytes=settings.unpacked_bytes)
+    captures = start_captures(device) if settings.cuda_graphs else None
+    return Engine.start(path, device, dtype, metrics, unpacked_bytes=settings.unpacked_bytes, captures=captures)
 
 
 def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:

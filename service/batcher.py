@@ -64,7 +64,7 @@ class Batcher(Generic[Group, Item, Result]):
     """Collects the items of concurrent callers into batches of one group each.
 
     run: called in a thread of `pool` with a group and its items, returns one result an item, in their order.
-    kind: of an item; the kinds in a group take turns, so that none waits behind all items of another.
+    kind: of an item; kinds share the time of the workers, so that none waits behind all items of another.
     workers: how many batches run at once; max_batch: items in a batch; max_kinds: kinds in a batch; max_queue: items
     admitted and in no batch yet.
     """
@@ -178,12 +178,12 @@ class Batcher(Generic[Group, Item, Result]):
 
     def _dispatch(self) -> None:
         while self._free and self._drop_expired():
-            group, batch = self._waiting.take(self._max_kinds, self._batch_size)
+            group, batch, share = self._waiting.take(self._max_kinds, self._batch_size)
             for entry in batch:
                 entry.ticket.places -= 1
             self._queued -= len(batch)
             self._free -= 1
-            task = asyncio.create_task(self._execute(group, batch))
+            task = asyncio.create_task(self._execute(group, batch, share))
             self._batches.add(task)
             task.add_done_callback(self._batches.discard)
 
@@ -193,19 +193,19 @@ class Batcher(Generic[Group, Item, Result]):
         return min(self._max_batch, math.ceil(waiting / workers))
 
     def _drop_expired(self) -> bool:
-        """Refuses what is past its deadline in the group whose turn it is; whether anything waits."""
+        """Refuses what is past its deadline in the group that is next; whether anything waits."""
         while self._waiting:
-            entries = list(self._waiting.first())
+            entries = self._waiting.first()
             expired = [one for one in entries if one[2].deadline.passed() or one[2].future.done()]
             for group, kind, entry in expired:
                 if not entry.future.done():
                     entry.future.set_exception(entry.deadline.error())
                 self._waiting.discard(group, kind, entry)
-            if len(expired) < len(entries):
+            if not expired:
                 return True
         return False
 
-    async def _execute(self, group: Group, batch: Sequence[_Waiting[Item, Result]]) -> None:
+    async def _execute(self, group: Group, batch: Sequence[_Waiting[Item, Result]], share: float) -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
         items = [entry.item for entry in batch]
@@ -224,6 +224,7 @@ class Batcher(Generic[Group, Item, Result]):
                     entry.future.set_exception(failure)
         finally:
             self._free += 1
+            self._waiting.charge(group, (loop.time() - started) / share)
             self._dispatch()
 
     def _learn(self, seconds_per_item: float) -> None:

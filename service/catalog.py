@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from fpet.errors import FpetError, TaskError
+from fpet.errors import TaskError
 from fpet.files import write_atomically
-from fpet.task import Task
 from service.errors import InvalidTaskError, NotReadyError, StorageError, UnknownTaskError
 from service.loaded import LoadedTask
+from service.loading import FirstsAlone, Load, log_change, parse, reason
 from service.metrics import Metrics
-from service.task_folder import SUFFIX, Stamp, TaskFolder, stamp_of
-
-logger = logging.getLogger(__name__)
+from service.task_folder import SUFFIX, Stamp, TaskFolder, stamp, stamp_of
 
 State = Literal["available", "loading", "loaded", "failed"]
 
@@ -42,15 +40,13 @@ class Catalog:
 
     What changes entries is called in one thread, the loader's, so no two changes can cross.
 
-    load: builds a task for service as the given generation; raises FpetError if it cannot. max_bytes: of a task file.
+    max_bytes: of a task file.
 
     Raises:
         TaskError: if the folder does not exist or cannot be listed.
     """
 
-    def __init__(
-        self, folder: Path, load: Callable[[Task, int], LoadedTask], metrics: Metrics, *, max_bytes: int
-    ) -> None:
+    def __init__(self, folder: Path, load: Load, metrics: Metrics, *, max_bytes: int) -> None:
         self.folder = folder
         self._files = TaskFolder(folder, max_bytes)
         self._load = load
@@ -108,7 +104,20 @@ class Catalog:
         Raises:
             UnknownTaskError: if there is no such task.
         """
-        return self._take(self.entry(name), again=True, final=True)
+        entry = self._begin(self.entry(name))
+        return self._end(entry, self._try(entry, self._load))
+
+    def load_all(self, names: Iterable[str], pool: Executor) -> list[Entry]:
+        """As `load`, of several tasks, which threads of the pool read and build beside each other.
+
+        Raises:
+            UnknownTaskError: if there is no such task.
+            CancelledError, RuntimeError: if the pool is shut down meanwhile.
+        """
+        entries = [self._begin(self.entry(name)) for name in names]
+        load = FirstsAlone(self._load)
+        tried = pool.map(lambda entry: self._try(entry, load), entries)
+        return [self._end(entry, built) for entry, built in zip(entries, tried, strict=True)]
 
     def unload(self, name: str) -> Entry:
         """Takes a task out of service; requests in flight still finish on it.
@@ -117,7 +126,7 @@ class Catalog:
             UnknownTaskError: if there is no such task.
         """
         entry = self.entry(name)
-        _log("out of service", entry.task)
+        log_change("out of service", entry.task)
         self._metrics.remove_task(name)
         return self._replace(replace(entry, state="available", reason=None, task=None, wanted=False))
 
@@ -131,16 +140,16 @@ class Catalog:
         path = self.folder / f"{name}{SUFFIX}"
         entry = self._entries.get(name, Entry(name, path))
         try:
-            loaded = self._build(name, data, path)
+            loaded = self._build(name, data, path, self._load)
         except Exception as error:
             self._metrics.task_loads.labels("failed").inc()
-            raise InvalidTaskError(_reason(entry, error)) from error
-        self._require_folder()  # made anew, it would hold this task alone
+            raise InvalidTaskError(reason(name, path, error)) from error
+        self._files.require()  # made anew, it would hold this task alone
         try:
-            write_atomically(path, data, TaskError)
+            # Not of what lies there by now, which may be another's: that is yet to be looked at.
+            self._stamps[name] = stamp(write_atomically(path, data, TaskError))
         except TaskError as error:
-            raise StorageError(_reason(entry, error)) from error
-        self._stamps[name] = stamp_of(path)
+            raise StorageError(reason(name, path, error)) from error
         return self._serve(replace(entry, wanted=True), loaded)
 
     def delete(self, name: str) -> None:
@@ -151,7 +160,7 @@ class Catalog:
             StorageError: if the file cannot be removed, or the folder is gone; the task then goes on serving.
         """
         entry = self.entry(name)
-        self._require_folder()  # a file that is gone with it comes back with it
+        self._files.require()  # a file that is gone with it comes back with it
         try:
             entry.path.unlink(missing_ok=True)
         except OSError as error:
@@ -182,12 +191,8 @@ class Catalog:
         for entry in self.entries():
             differs = self._differs(entry)
             if entry.wanted and (differs or entry.state == "loading"):
-                read.append(self._take(entry, again=False, final=not differs))
+                read.append(self._take(entry, final=not differs))
         return read
-
-    def _require_folder(self) -> None:
-        if not self.folder.is_dir():  # as while it is not mounted
-            raise StorageError("the task folder is gone")
 
     def _differs(self, entry: Entry) -> bool:
         """Whether a file is another than was last looked at; or one that could not serve, but now may."""
@@ -196,54 +201,49 @@ class Catalog:
             return now[:3] != then[:3]  # what serves does not change with who may read it
         return now != then
 
-    def _take(self, entry: Entry, *, again: bool, final: bool) -> Entry:
-        """Reads a task's file. again: even if its bytes are those that serve; final: it is not about to change."""
-        entry = self._replace(replace(entry, state="loading", reason=None, wanted=True))
-        self._stamps[entry.name] = stamp_of(entry.path)
+    def _take(self, entry: Entry, *, final: bool) -> Entry:
+        """Reads a task's file, and builds the task unless its bytes are those that serve. final: nobody writes it."""
+        entry = self._begin(entry)
         try:
             data = self._files.read(entry.path)
-            if not again and entry.task is not None and hashlib.sha256(data).hexdigest() == entry.task.digest:
+            if entry.task is not None and hashlib.sha256(data).hexdigest() == entry.task.digest:
                 return self._replace(replace(entry, state="loaded"))
-            return self._serve(entry, self._build(entry.name, data, entry.path))
-        except Exception as error:  # whatever a file holds, it must not keep the others from serving
-            if not final:
-                return entry
-            self._metrics.task_loads.labels("failed").inc()
-            return self._replace(replace(entry, state="failed", reason=_reason(entry, error)))
+            return self._end(entry, self._build(entry.name, data, entry.path, self._load))
+        except Exception as error:
+            return self._end(entry, error) if final else entry
 
-    def _build(self, name: str, data: bytes, path: Path) -> LoadedTask:
-        task = Task.parse(data, path)
-        if task.header.name != name:
-            raise TaskError(f"{path}: the file holds the task {task.header.name!r}, not {name!r}")
-        return self._load(task, self._generations.get(name, 0) + 1)
+    def _begin(self, entry: Entry) -> Entry:
+        self._stamps[entry.name] = stamp_of(entry.path)
+        return self._replace(replace(entry, state="loading", reason=None, wanted=True))
+
+    def _try(self, entry: Entry, load: Load) -> LoadedTask | Exception:
+        """What is to serve, or why it cannot; in any thread."""
+        try:
+            return self._build(entry.name, self._files.read(entry.path), entry.path, load)
+        except Exception as error:  # whatever a file holds, it must not keep the others from serving
+            return error
+
+    def _end(self, entry: Entry, built: LoadedTask | Exception) -> Entry:
+        if not isinstance(built, Exception):
+            return self._serve(entry, built)
+        self._metrics.task_loads.labels("failed").inc()
+        return self._replace(replace(entry, state="failed", reason=reason(entry.name, entry.path, built)))
+
+    def _build(self, name: str, data: bytes, path: Path, load: Load) -> LoadedTask:
+        return load(parse(data, name, path), self._generations.get(name, 0) + 1)
 
     def _serve(self, entry: Entry, loaded: LoadedTask) -> Entry:
         self._generations[entry.name] = loaded.generation
         self._metrics.add_task(entry.name, loaded.size)
         self._metrics.task_loads.labels("loaded").inc()
-        _log("in service", loaded)
+        log_change("in service", loaded)
         return self._replace(replace(entry, state="loaded", reason=None, task=loaded))
 
     def _drop(self, name: str) -> None:
-        _log("gone", self._entries.pop(name).task)
+        log_change("gone", self._entries.pop(name).task)
         self._stamps.pop(name, None)
         self._metrics.remove_task(name)
 
     def _replace(self, entry: Entry) -> Entry:
         self._entries[entry.name] = entry
         return entry
-
-
-def _log(what: str, task: LoadedTask | None) -> None:
-    """Says what became of a task; of one that did not serve there is nothing to say."""
-    if task is not None:
-        logger.info(
-            "the task %s is %s: generation %d, digest %s", task.header.name, what, task.generation, task.digest[:12]
-        )
-
-
-def _reason(entry: Entry, error: Exception) -> str:
-    """What clients are told; they need not know where the folder lies, nor the details of what nobody foresaw."""
-    foreseen = isinstance(error, FpetError)
-    logger.error("the task %s failed to load: %s", entry.name, error, exc_info=None if foreseen else error)
-    return str(error).replace(str(entry.path), entry.path.name) if foreseen else "an internal error; the log has it"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,13 @@ from fpet.errors import TaskError
 from fpet.groups import groups
 from fpet.mixed import family
 from fpet.packed_weights import at_rest
-from fpet.preprocess import normalize
 from fpet.task import Task
 from fpet.task_weights import Weights
 from fpet.vit import check_parity
 from service.calibration import measure
+from service.captures import Captures
 from service.folded import Instance
-from service.heads import outputs
+from service.forwards import Forwards
 from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
 from service.timings import Timings
@@ -43,7 +42,7 @@ class Engine:
     """Runs batches. Loading, calibrating and running may happen in different threads at once.
 
     unpacked_bytes: for the dequantised weights of packed tasks; source: the backbone's file, if it does not serve in
-    float32 on the CPU.
+    float32 on the CPU; captures: of forwards that are replayed, where that is faster.
     """
 
     def __init__(
@@ -55,6 +54,7 @@ class Engine:
         *,
         unpacked_bytes: int = 0,
         source: Path | None = None,
+        captures: Captures | None = None,
     ) -> None:
         self.backbone = backbone
         self.device = device
@@ -62,13 +62,22 @@ class Engine:
         self._metrics = metrics
         self.source = source
         self.unpacked = Unpacked(unpacked_bytes)
+        self.captures = captures
+        self._forwards = Forwards(device, dtype, self.unpacked, captures)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self._timings = lru_cache(_FAMILIES)(lambda _: Timings())
         self._orders = itertools.cycle([(True, False), (False, True)])
 
     @classmethod
     def start(
-        cls, path: Path, device: torch.device, dtype: torch.dtype, metrics: Metrics, *, unpacked_bytes: int = 0
+        cls,
+        path: Path,
+        device: torch.device,
+        dtype: torch.dtype,
+        metrics: Metrics,
+        *,
+        unpacked_bytes: int = 0,
+        captures: Captures | None = None,
     ) -> Engine:
         """Loads the backbone and compares the forward with timm's before any answer depends on it.
 
@@ -80,7 +89,7 @@ class Engine:
         check_parity(backbone)
         backbone.move(device, dtype)
         source = None if (device.type, dtype) == ("cpu", torch.float32) else path
-        return cls(backbone, device, dtype, metrics, unpacked_bytes=unpacked_bytes, source=source)
+        return cls(backbone, device, dtype, metrics, unpacked_bytes=unpacked_bytes, source=source, captures=captures)
 
     def load(self, task: Task, generation: int) -> LoadedTask:
         """Builds a task and runs it once, so that what cannot answer is not put into service.
@@ -105,13 +114,17 @@ class Engine:
             )
             # Without reduction a task runs as its family does.
             for shortened in (True,) if known else (True, False):
-                (output,) = self._forward(Group(common, shortened), [blank(loaded)]).outputs
-                if not output.logits.isfinite().all():
-                    raise TaskError(f"{task.path}: the model cannot run: its answer to a blank image is not finite")
+                self.check(Group(common, shortened), loaded)
         except RuntimeError as error:  # torch's word for too little memory
             raise TaskError(f"{task.path}: the model cannot run: {error}") from error
         self._families[name] = common
         return loaded
+
+    def check(self, group: Group, task: LoadedTask) -> None:
+        """Raises TaskError if the task's answer to a blank image is not finite."""
+        (output,) = self._forwards.run(group, [blank(task)]).outputs
+        if not output.logits.isfinite().all():
+            raise TaskError(f"{task.path}: the model cannot run: its answer to a blank image is not finite")
 
     def calibrate(
         self, task: LoadedTask, batch_size: int, repeats: int, folded: Instance | None = None, *, mixed: bool = False
@@ -127,6 +140,8 @@ class Engine:
         def seconds(reduced: bool) -> float:
             return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
+        if folded is None and self.captures is not None:
+            self._capture(self.captures, task, batch_size, mixed=mixed and batch_size > 1)
         timings = task.family.timings
         with timings.attempt(folded is not None, batch_size) as first:
             if not first:
@@ -134,7 +149,7 @@ class Engine:
             seconds(True)
             if mixed and batch_size > 1 and task.family.template.mixes:
                 # One task alone does not need all operators that several do, which a GPU loads when it meets them.
-                self._forward(Group(task.family, True), twins(task, batch_size))
+                self._forwards.run(Group(task.family, True), twins(task, batch_size))
             if task.tokens_out == task.tokens_in:
                 return
             seconds(False)
@@ -143,17 +158,25 @@ class Engine:
                 for name, baseline_seconds in timings.join(folded is not None, point):
                     self._metrics.count_baseline(name, baseline_seconds)
 
+    def _capture(self, captures: Captures, task: LoadedTask, batch_size: int, *, mixed: bool) -> None:
+        weights = self.unpacked.weights(task)
+        several = [weights, *(Weights(*weights) for _ in range(batch_size - 1))]
+        batches = [[weights] * batch_size, several] if mixed else [[weights] * batch_size]
+        captures.add(task.family, batches, task.header.preprocessing.size)
+
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
-        passed = self._forward(group, works)
+        passed = self._forwards.run(group, works)
         self._metrics.count_batch(self._costs(group, [work.task for work in works], passed.seconds))
-        self._metrics.batches.labels("folded" if group.folded else "mixed").inc()
+        self._metrics.batches.labels(passed.path).inc()
         return passed.outputs
 
     def shadow(self, group: Group, works: Sequence[Work]) -> None:
         """Runs a batch again with token reduction and without, and counts how long both took and where they agree."""
         # Each is first in turn: whichever is finds the caches as others left them.
-        passed = {reduced: self._timed(replace(group, reduced=reduced), works) for reduced in next(self._orders)}
+        passed = {
+            reduced: self._forwards.timed(replace(group, reduced=reduced), works) for reduced in next(self._orders)
+        }
         tasks, reduced, full = [work.task.header.name for work in works], passed[True], passed[False]
         both = zip(reduced.outputs, full.outputs, strict=True)
         agree = [int(a.logits.argmax()) == int(b.logits.argmax()) for a, b in both]
@@ -169,10 +192,11 @@ class Engine:
         model = work.task.family.template.model(self.unpacked.weights(work.task).sites)
         return groups(model, images)[0].cpu()
 
-    def seconds(self, group: Group, task: LoadedTask, batch_size: int) -> float:
+    def seconds(self, group: Group, task: LoadedTask, batch_size: int, *, several: bool = False) -> float:
         """What a batch of blank images of the task takes, which is counted nowhere: of the processor if it is a CPU and
-        the calling thread alone computes."""
-        return self._timed(group, [blank(task)] * batch_size).seconds
+        the calling thread alone computes. several: as if they were of several tasks."""
+        works = twins(task, batch_size) if several else [blank(task)] * batch_size
+        return self._forwards.timed(group, works).seconds
 
     def run_bare(self, batch_size: int) -> None:
         """Runs the backbone alone on blank images."""
@@ -180,39 +204,6 @@ class Engine:
         images = torch.zeros((batch_size, 3, *vit.patch_embed.img_size), dtype=self.dtype, device=self.device)
         with torch.inference_mode():
             vit.forward_features(images).cpu()  # which waits for the device
-
-    def _forward(self, group: Group, works: Sequence[Work]) -> _Passed:
-        started = time.perf_counter()
-        with torch.inference_mode():
-            pixels = self._upload([work.pixels for work in works])
-            if group.dtype == torch.uint8:
-                images = normalize(pixels, [work.task.header.preprocessing for work in works], self.dtype)
-            else:
-                images = pixels.to(self.dtype)
-            weights = {task: self.unpacked.weights(task) for task in dict.fromkeys(work.task for work in works)}
-            embeddings = _features(group, [weights[work.task] for work in works], images)
-            # Copying to the CPU waits for the device, so that the clock sees all of the work.
-            answers = outputs([work.task for work in works], weights, embeddings)
-        return _Passed(answers, time.perf_counter() - started)
-
-    def _timed(self, group: Group, works: Sequence[Work]) -> _Passed:
-        """As `_forward`, to compare its time with others.
-
-        Where the machine does other work meanwhile, a clock on the wall tells more of that. So if the calling thread
-        alone computes, its seconds of the processor count.
-        """
-        alone = self.device.type == "cpu" and torch.get_num_threads() == 1
-        clock = time.thread_time if alone else time.perf_counter
-        started = clock()
-        passed = self._forward(group, works)
-        return replace(passed, seconds=clock() - started)
-
-    def _upload(self, images: Sequence[Tensor]) -> Tensor:
-        """[3, H, W] each to [B, 3, H, W] on the device."""
-        pinned = self.device.type == "cuda"  # from such memory the GPU copies by itself, while this thread goes on
-        batch = torch.empty((len(images), *images[0].shape), dtype=images[0].dtype, pin_memory=pinned)
-        torch.stack(list(images), out=batch)
-        return batch.to(self.device, non_blocking=pinned)
 
     def _costs(self, group: Group, tasks: Sequence[LoadedTask], seconds: float) -> list[Forward]:
         """The batch, divided among its tasks by their shares of the images."""
@@ -235,16 +226,3 @@ class Engine:
         if task.tokens_out == task.tokens_in:
             return seconds
         return task.family.timings.baseline(group.folded is not None, task.header.name, batch_size, seconds)
-
-
-@dataclass(frozen=True)
-class _Passed:
-    outputs: list[Output]
-    seconds: float
-
-
-def _features(group: Group, weights: Sequence[Weights], images: Tensor) -> Tensor:
-    """Embeddings [B, C] of normalised images [B, 3, H, W], each by its own task's weights."""
-    if group.folded is None:
-        return group.family.template.features(weights, images, reduced=group.reduced)
-    return (group.folded.reduced if group.reduced else group.folded.full).features(images)

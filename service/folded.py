@@ -105,7 +105,7 @@ class FoldedCache(Generic[Key]):
     def fits(self, key: Key, size: int, spare: Callable[[Key], bool]) -> bool:
         """Whether `add` would find room for an instance of that many bytes."""
         with self._lock:
-            return self._taken(key, spare) + size <= self._budget
+            return self._bytes(self._staying(key, self._spared(key, spare))) + size <= self._budget
 
     def add(self, key: Key, instance: Instance, *, pinned: bool = False, spare: Callable[[Key], bool] = _any) -> None:
         """Takes an instance in, and others out until there is room: those that `spare` says yes to.
@@ -114,7 +114,8 @@ class FoldedCache(Generic[Key]):
             ConflictError: if there is none even so; nothing is taken out then.
         """
         with self._lock:
-            taken = self._taken(key, spare)
+            spared = self._spared(key, spare)  # asked once, since what it says may change meanwhile
+            taken = self._bytes(self._staying(key, spared))
             if taken + instance.bytes > self._budget:
                 raise ConflictError(
                     f"the folded task has {instance.bytes} bytes; of the {self._budget} of folded_bytes "
@@ -124,12 +125,11 @@ class FoldedCache(Generic[Key]):
                 self._pinned.add(key)
             self._instances[key] = instance
             self._instances.move_to_end(key)
-            for other in list(self._instances):
+            for other in spared:
                 if self._bytes(self._instances) <= self._budget:
                     break
-                if other not in self._pinned and other != key and spare(other):
-                    del self._instances[other]
-                    self._evicted()
+                del self._instances[other]
+                self._evicted()
 
     def pin(self, key: Key) -> bool:
         """Keeps an instance whatever else comes; whether it is there."""
@@ -156,10 +156,13 @@ class FoldedCache(Generic[Key]):
                 del self._instances[key]
                 self._pinned.discard(key)
 
-    def _taken(self, key: Key, spare: Callable[[Key], bool]) -> int:
-        """Bytes of what has to stay, whatever is to come in for the key."""
-        stays = [other for other in self._instances if other in self._pinned or not spare(other)]
-        return self._bytes(set(stays) - {key})
+    def _spared(self, key: Key, spare: Callable[[Key], bool]) -> list[Key]:
+        """Who may go for the key, the one first that was not asked for the longest."""
+        return [other for other in self._instances if other != key and other not in self._pinned and spare(other)]
+
+    def _staying(self, key: Key, spared: Collection[Key]) -> set[Key]:
+        """Who has to stay whatever comes in for the key."""
+        return self._instances.keys() - {key, *spared}
 
     def _bytes(self, keys: Collection[Key]) -> int:
         return sum(self._instances[key].bytes for key in keys)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _REPEATS = 9
 _LONGEST_TRIAL = 2.0  # seconds, in which the machine answers less
+_MORE_ALONE = 1.5  # times the share of its batches that a task had when it was no faster folded: it is tried again
 
 
 class Folding:
@@ -37,7 +39,7 @@ class Folding:
     An instance belongs to what was loaded, not to a name: one that is replaced takes its instance and its pin with it.
 
     serving: what is in service; read: a task file; gain: share of the forward's time that an instance has to save, or
-    it is dropped and not tried again.
+    it is dropped, and not tried again unless the task comes to have its batches more to itself.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class Folding:
         self._gain = gain
         self._cache: FoldedCache[LoadedTask] = FoldedCache(settings.folded_bytes, metrics.evictions.inc)
         self._heat: Heat[LoadedTask] = Heat(settings.folded_share)
-        self._hopeless: WeakSet[LoadedTask] = WeakSet()
+        # Of tasks that were tried in vain, their share of the batches that they are in; infinite if they never fold.
+        self._in_vain: WeakKeyDictionary[LoadedTask, float] = WeakKeyDictionary()
         self._sizes: WeakKeyDictionary[Family, int] = WeakKeyDictionary()  # of an instance of a task of it, in bytes
         self._closed = False
         metrics.resident_bytes.labels("folded").set_function(lambda: self._cache.bytes)
@@ -72,9 +75,9 @@ class Folding:
         """The instance that serves a task, if one does, and whether it is pinned."""
         return self._cache.look(task)
 
-    def count(self, works: Sequence[Work]) -> None:
+    def count(self, group: Group, works: Sequence[Work]) -> None:
         """Told of every batch; a task that is hot by now is folded soon."""
-        for task in self._heat.add(Counter(work.task for work in works)):
+        for task in self._heat.add(Counter(work.task for work in works), apart=group.folded is not None):
             if self._settings.folded_bytes and task.family.template.foldable and not self._closed:
                 self._pool.submit(self._try, task)
 
@@ -82,7 +85,7 @@ class Folding:
         """Raises InvalidRequestError if its adapter does not fold."""
         if not task.family.template.foldable:
             raise InvalidRequestError(
-                f"{task.header.name}: {task.header.adapter.kind} does not fold: it is not affine in its input"
+                f"{task.header.name}: {task.header.adapter.kind} does not fold: {task.family.template.why_not_folded}"
             )
 
     def pin(self, task: LoadedTask) -> None:
@@ -121,21 +124,24 @@ class Folding:
         self._closed = True
 
     def _try(self, task: LoadedTask) -> None:
-        if self._closed or task in self._hopeless or self._cache.look(task)[0] is not None:
+        if self._closed or task not in self._serving() or self._cache.look(task)[0] is not None:
             return
-        if task not in self._serving():
+        own, beside = self._heat.batch(task)
+        if own / (own + beside) < _MORE_ALONE * self._in_vain.get(task, 0.0):
             return
         size = self._sizes.get(task.family, 0)
         if not self._cache.fits(task, size, self._colder(task)):  # by now; it is tried again as long as it is hot
             return
-        self._hopeless.add(task)  # unless all of this works out
+        self._in_vain[task] = math.inf  # unless all of this works out
         try:
             instance = self._fold(task)
-            if self._faster(task, instance) and self._put(task, instance, pinned=False):
-                self._hopeless.discard(task)
+            if not self._faster(task, instance):
+                self._in_vain[task] = own / (own + beside)
+            elif self._put(task, instance, pinned=False):
+                del self._in_vain[task]
                 self._calibrate(task, instance, batch_sizes(self._settings.max_batch))
         except ConflictError as error:
-            self._hopeless.discard(task)
+            del self._in_vain[task]
             logger.info("the task %s stays unfolded for now: %s", task.header.name, error)
         except (FpetError, ServiceError) as error:
             logger.warning("the task %s stays unfolded: %s", task.header.name, error)
@@ -149,8 +155,8 @@ class Folding:
         instance = make_instance(file.build(self._exact()), self._engine.backbone.vit)
         return_freed_memory()  # of the exact weights
         self._sizes[task.family] = instance.bytes
-        for reduced in (True, False):  # what cannot answer is not put into service
-            self._engine.seconds(Group(task.family, reduced, instance), task, 1)
+        for reduced in (True, False):
+            self._engine.check(Group(task.family, reduced, instance), task)
         return instance
 
     def _exact(self) -> Backbone:
@@ -165,27 +171,37 @@ class Folding:
         return backbone
 
     def _faster(self, task: LoadedTask, instance: Instance) -> bool:
-        size = self._heat.batch_size(task)
+        """Whether batches such as the task is in take less time if its own images go through the instance.
+
+        They may have images of other tasks, which then are a batch without it: one forward more.
+        """
+        own, beside = self._heat.batch(task)
 
         def seconds(folded: bool) -> float:
-            return self._engine.seconds(Group(task.family, True, instance if folded else None), task, size)
+            if not folded:
+                return self._engine.seconds(Group(task.family, True), task, own + beside, several=beside > 0)
+            apart = self._engine.seconds(Group(task.family, True, instance), task, own)
+            return apart + (self._engine.seconds(Group(task.family, True), task, beside, several=True) if beside else 0)
 
         seconds(True), seconds(False)
         # The shortest of each: whatever else a machine in service does can only add to them.
         folded, mixed = map(min, alternate(_REPEATS, seconds, longest=_LONGEST_TRIAL))
         faster = folded <= (1 - self._gain) * mixed
         logger.info(
-            "the task %s takes %.2f ms folded and %.2f ms unfolded, in batches of %d: %s",
+            "the task %s: batches of %d of its images and %d of others take %.2f ms folded and %.2f ms unfolded: %s",
             task.header.name,
+            own,
+            beside,
             1000 * folded,
             1000 * mixed,
-            size,
             "folded from now on" if faster else "unfolded as before",
         )
         return faster
 
     def _put(self, task: LoadedTask, instance: Instance, *, pinned: bool) -> bool:
         """Puts an instance into service, if its task still is there, which may change at any time."""
+        if task not in self._serving():  # for which no other need make room
+            return False
         if pinned:
             self._cache.add(task, instance, pinned=True)
         else:

@@ -12,14 +12,15 @@ from weakref import WeakKeyDictionary
 Key = TypeVar("Key")
 
 _MEMORY = 1000  # images after which one counts 1/e as much
-_SMOOTHING = 0.2  # weight of the newest batch in the running mean of a task's images in a batch
+_SMOOTHING = 0.2  # weight of the newest batch in the running means of how many images of whom a batch has
 
 
 @dataclass
 class _Task:
     share: float = 0.0
     at: int = 0  # images seen when the share was last brought up to date
-    batch: float = 0.0
+    own: float = 0.0  # images of the task in a batch that has any
+    beside: float = 0.0  # and of others
     told: int | None = None  # images seen when it was last told to be hot; None if it is not
 
 
@@ -36,18 +37,19 @@ class Heat(Generic[Key]):
         self._tasks: WeakKeyDictionary[Key, _Task] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def add(self, images: Mapping[Key, int]) -> list[Key]:
+    def add(self, images: Mapping[Key, int], *, apart: bool = False) -> list[Key]:
         """Counts a batch, as images by task; returns those that became hot with it, or are hot still 1,000 images after
-        that was last told."""
+        that was last told. apart: others had no way into it, so that it does not say who asks at the same time."""
         total = sum(images.values())
         with self._lock:
             self._seen += total
-            return [key for key, count in images.items() if self._tells(key, count, total)]
+            return [key for key, count in images.items() if self._tells(key, count, total, apart)]
 
-    def batch_size(self, key: Key) -> int:
-        """How many images of the task a batch has that has any; 1 if there was none yet."""
+    def batch(self, key: Key) -> tuple[int, int]:
+        """How many images of the task a batch has that has any, 1 if there was none yet, and how many of others."""
         with self._lock:
-            return max(1, round(self._tasks.get(key, _Task()).batch))
+            task = self._tasks.get(key, _Task())
+            return max(1, round(task.own)), round(task.beside)
 
     def share(self, key: Key) -> float:
         """The task's share of the latest images by now."""
@@ -57,12 +59,14 @@ class Heat(Generic[Key]):
     def _share(self, task: _Task) -> float:
         return task.share * math.exp((task.at - self._seen) / _MEMORY)
 
-    def _tells(self, key: Key, count: int, total: int) -> bool:
-        task = self._tasks.setdefault(key, _Task(batch=count))
+    def _tells(self, key: Key, count: int, total: int, apart: bool) -> bool:
+        task = self._tasks.setdefault(key, _Task(own=count, beside=total - count))
         before = self._share(task)
         task.share = before - count / total * math.expm1(-total / _MEMORY)
         task.at = self._seen
-        task.batch += _SMOOTHING * (count - task.batch)
+        task.own += _SMOOTHING * (count - task.own)
+        if not apart:
+            task.beside += _SMOOTHING * (total - count - task.beside)
         told = task.told if before >= self._threshold / 2 else None
         tells = task.share >= self._threshold if told is None else self._seen - told >= _MEMORY
         task.told = self._seen if tells else told

@@ -104,11 +104,16 @@ class Metrics:
         self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
         self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
         self._forwards = _Forwards(self.registry, self.tasks)
-        self.batches = self._counter("batches", "Batches, by whether their one task was folded.", "path")
+        self.batches = self._counter(
+            "batches",
+            "Batches: replayed (captured), of one task's own folded weights (folded), or neither (mixed).",
+            "path",
+        )
         self._task_bytes = self.tasks.on(self._gauge("task_bytes", "Size of a loaded task's file.", "task"))
         self.resident_bytes = self._gauge(
             "resident_bytes",
-            "Tensors in memory: of the backbone, of tasks without it, of packed tasks' dequantised, of folded tasks.",
+            "Tensors in memory: of the backbone, of tasks without it, of packed tasks' dequantised, of folded tasks, "
+            "and what captured forwards read.",
             "kind",
         )
         self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")
@@ -123,7 +128,7 @@ class Metrics:
             self.failures.labels(reason)
         for result in ("loaded", "failed"):
             self.task_loads.labels(result)
-        for path in ("mixed", "folded"):
+        for path in ("mixed", "captured", "folded"):
             self.batches.labels(path)
         for tokens in ("reduced", "full"):
             self._forward_duration.labels(tokens)

@@ -89,6 +89,7 @@ class Runtime:
         metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
         metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))
         metrics.resident_bytes.labels("unpacked").set_function(lambda: engine.unpacked.bytes)
+        metrics.resident_bytes.labels("captured").set_function(lambda: engine.captures.bytes if engine.captures else 0)
 
     def _parallelism(self) -> Parallelism:
         """How many forwards at once and in how many threads each; on a GPU one, whose thread only gives it work."""
@@ -109,7 +110,7 @@ class Runtime:
             self._require_alive()
             raise
         self.statistics.count_batch(work.task.header.name for work in works)
-        self.folding.count(works)
+        self.folding.count(group, works)
         if group.reduced and group.family.reduces and self._shadows.due():
             self._calibrator.submit(self._shadow, group, works)
         return outputs
@@ -154,9 +155,11 @@ class Runtime:
 
     async def _preload(self) -> None:
         """Raises TaskError if a task that is named cannot serve, or none of those that are to be there can."""
-        wanted, load = self.settings.preload, asyncio.get_running_loop().run_in_executor
+        wanted = self.settings.preload
         names = [one.name for one in self.catalog.entries() if ALL in wanted or one.name in wanted]
-        failed = [name for name in names if (await load(self._loader, self.catalog.load, name)).state == "failed"]
+        # In the threads of forwards, which have nothing else to do until the service is ready.
+        entries = await _run_in(self._loader, lambda: self.catalog.load_all(names, self._forward_pool))
+        failed = [entry.name for entry in entries if entry.state == "failed"]
         if failed and (ALL not in wanted or failed == names):
             raise TaskError(f"tasks that are to be there cannot serve: {', '.join(failed)}")
 
@@ -178,15 +181,15 @@ class Runtime:
                 return change()
             finally:
                 self.folding.retain()
+                # Here, where no other change has taken a task out of service again that answered meanwhile.
+                for task in self._families():
+                    self._calibrator.submit(self._calibrate_beside, task)
 
-        result = await _run_in(self._loader, apply)
-        for task in self._families():
-            self._calibrator.submit(self._calibrate_beside, task)
-        return result
+        return await _run_in(self._loader, apply)
 
-    async def fold(self, change: Callable[[], None]) -> None:
+    async def fold(self, change: Callable[[], Result]) -> Result:
         """Calls what folds a task, or no longer, in the thread for that."""
-        await _run_in(self._folder, change)
+        return await _run_in(self._folder, change)
 
     async def follow(self) -> None:
         """Follows the task folder until it is cancelled."""
@@ -198,10 +201,11 @@ class Runtime:
         return {task.family.name: task for task in self.catalog.serving()}.values()
 
     def _calibrate(self, task: LoadedTask) -> None:
+        mixed = self.settings.max_batch_tasks > 1
         for size in batch_sizes(self.settings.max_batch):
-            # Whoever waited for the thread may have left service meanwhile.
-            if self.status != "draining" and task in self.catalog.serving():
-                mixed = self.settings.max_batch_tasks > 1
+            # A task may leave service before it is its turn: then it matters only to what it answered until then.
+            wanted = task in self.catalog.serving() or task.family.timings.awaited
+            if wanted and self.status != "draining":
                 self.engine.calibrate(task, size, self.settings.calibration_repeats, mixed=mixed)
 
     def _calibrate_beside(self, task: LoadedTask) -> None:
@@ -215,10 +219,9 @@ class Runtime:
         self.status = "draining"
         self.folding.close()
         await self.batcher.drain()
-        for pool in (self._loader, self._calibrator, self._explainer):
+        # First that of the forwards: a loader that is still at the tasks from the start waits for them.
+        for pool in (self._forward_pool, self._loader, self._calibrator, self._explainer, self._folder):
             pool.shutdown(cancel_futures=True)
-        self._forward_pool.shutdown()
-        self._folder.shutdown(cancel_futures=True)
         for pool in (self._decode_pool, self._large):
             pool.shutdown()
 

@@ -82,6 +82,9 @@ class Settings(BaseSettings):
         default=0, ge=0, le=256, description="threads in one forward on the CPU; 0: as is measured to be fastest"
     )
     decode_threads: int = Field(default=0, ge=0, le=256, description="threads that decode images; 0: one a core")
+    cuda_graphs: bool = Field(
+        default=False, description="on a GPU, capture forwards and replay them where that is measured to be faster"
+    )
     max_batch: int = Field(default=16, ge=1, le=1024, description="images in one forward")
     max_batch_tasks: int = Field(default=16, ge=1, le=1024, description="different tasks in one forward")
     max_queue: int = Field(default=256, ge=1, description="images waiting for a forward; more are refused with 429")

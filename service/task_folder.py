@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fpet.errors import TaskError
 from fpet.files import read_bytes, remove_abandoned
+from service.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,11 @@ class TaskFolder:
         visible = [path for path in paths if path.suffix == SUFFIX and not path.name.startswith(".")]
         return {path.stem: path for path in visible if self._can_be_told(path)}
 
+    def require(self) -> None:
+        """Raises StorageError if it is gone by now, as while it is not mounted."""
+        if not self._path.is_dir():
+            raise StorageError("the task folder is gone")
+
     def read(self, path: Path) -> bytes:
         """The content of a task file.
 
@@ -76,7 +82,12 @@ class TaskFolder:
 def stamp_of(path: Path) -> Stamp | None:
     """What tells from outside that a file changed; None if it cannot be looked at."""
     status = _status(path)
-    return status and (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
+    return status and stamp(status)
+
+
+def stamp(status: os.stat_result) -> Stamp:
+    """The same of a file with that status."""
+    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -50,6 +50,12 @@ class Timings:
                 return None
         return ratio * seconds
 
+    @property
+    def awaited(self) -> bool:
+        """Whether seconds wait for a baseline."""
+        with self._lock:
+            return bool(self._waiting)
+
     def join(self, folded: bool, point: Point) -> list[tuple[str, float]]:
         """Adds the timings of a batch size; returns the tasks' baselines that waited for them."""
         with self._lock:

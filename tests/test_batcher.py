@@ -63,7 +63,7 @@ async def test_groups_are_never_mixed_and_served_in_turn() -> None:
         await settle()
         model.gate.set()
         await asyncio.gather(*tasks)
-        assert [group for group, _ in model.batches] == ["hot", "hot", "cold", "mild", "hot", "hot"]
+        assert [group for group, _ in model.batches] == ["hot", "cold", "mild", "hot", "hot", "hot"]
 
 
 async def test_kinds_share_a_batch_and_take_turns_in_it() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
-from serving import Files, serving, small_settings
+from changing import IMAGE, put, task_file
+from serving import ADMIN, KEY, Files, serving, small_settings
 
+from fpet.header import Method
 from service.calibration import Calibration, Point, alternate, batch_sizes, measure
 
 
@@ -76,6 +79,19 @@ def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None
     with serving(small_settings(small_files, calibration_repeats=10)) as service:
         task = service.runtime.catalog.loaded("digits")
         assert [point.batch_size for point in task.family.timings.calibration(False).points] == [1, 2, 4]
+
+
+def test_a_family_that_is_gone_before_it_is_timed_has_its_baseline(files: Files, tmp_path: Path) -> None:
+    """Timing the first takes longer than the others are there."""
+    names = [f"canary{i}" for i in range(3)]
+    with serving(small_settings(files, admin_key=KEY)) as service:
+        for i, name in enumerate(names):
+            put(service, name, task_file(tmp_path, name, adapter=Method("lora", {"dim": 3 + i})))
+            assert service.classify(IMAGE, name).status_code == 200
+            assert service.client.delete(f"/v1/tasks/{name}", headers=ADMIN).status_code == 204
+        for name in names:
+            labels = {"task": name, "source": "calibrated"}
+            service.until(lambda of=labels: service.metric("forward_baseline_seconds_total", **of) > 0)
 
 
 def test_a_family_is_timed_for_long_enough(small_files: Files) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,27 @@ def test_what_was_put_is_known_and_followed(catalog: Catalog, file: Path) -> Non
     assert (catalog.unread("digits"), catalog.scan()) == (False, [])
     write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
     assert [(entry.state, entry.task and entry.task.generation) for entry in catalog.scan()] == [("loaded", 3)]
+
+
+def replace_once_changed(path: Path, own: Path, before: int) -> None:
+    """As another replica with the same folder may, at the very moment at which the file is another than before."""
+    while path.stat().st_ino == before:
+        pass
+    own.replace(path)
+
+
+def test_what_another_puts_right_after_is_seen_at_the_next_look(catalog: Catalog, file: Path, tmp_path: Path) -> None:
+    ours, own = file.read_bytes(), tmp_path / file.name
+    write_task(own, small_header(BACKBONE), BACKBONE, seed=1)
+    theirs = own.read_bytes()
+    with ThreadPoolExecutor(1) as other:
+        for _ in range(30):
+            own.write_bytes(theirs)
+            replaced = other.submit(replace_once_changed, file, own, file.stat().st_ino)
+            catalog.put("digits", ours)
+            replaced.result()
+            catalog.scan()
+            assert catalog.loaded("digits").digest == hashlib.sha256(theirs).hexdigest()
 
 
 def test_what_cannot_be_put_failed_and_changes_nothing(catalog: Catalog, file: Path, metrics: Metrics) -> None:

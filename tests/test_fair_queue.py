@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -22,10 +24,96 @@ def test_kinds_that_always_wait_are_served_alike(kinds: int, max_kinds: int, ima
     for kind in list(range(kinds)) * (images + 1):
         ask(kind)
     for _ in range(50 * kinds):
-        _, batch = queue.take(max_kinds, lambda _: images)
+        _, batch, _ = queue.take(max_kinds, lambda _: images)
         assert len(batch) == images
         for number in batch:
             served[kind_of[number]] += 1
             ask(kind_of[number])
     counts = [served[kind] for kind in range(kinds)]
     assert max(counts) - min(counts) <= images
+
+
+class Load:
+    """Kinds of which each always has so many entries waiting in each of its groups; groups: (group, kind, entries)."""
+
+    def __init__(self, groups: Sequence[tuple[str, int, int]], batch_cost: float = 0.0) -> None:
+        self.queue: FairQueue[str, int, tuple[str, int, int]] = FairQueue()
+        self.numbers = itertools.count()
+        self.batch_cost = batch_cost
+        self.served = Counter[int]()
+        self.order: list[str] = []
+        for group, kind, entries in groups:
+            for _ in range(entries):
+                self.ask(group, kind)
+
+    def ask(self, group: str, kind: int) -> None:
+        self.queue.add(group, kind, (group, kind, next(self.numbers)))
+
+    def serve(self, batches: int) -> None:
+        """Takes batches of up to 16, which cost as much as they have entries, on top of what each costs."""
+        for _ in range(batches):
+            group, batch, share = self.queue.take(16, lambda waiting: min(waiting, 16))
+            self.order.append(group)
+            for _, kind, _ in batch:
+                self.served[kind] += 1
+                self.ask(group, kind)
+            self.queue.charge(group, (len(batch) + self.batch_cost) / share)
+
+
+def test_a_kind_with_a_group_to_itself_has_no_more_than_others() -> None:
+    load = Load([*(("family", kind, 2) for kind in range(20)), *((f"own {kind}", kind, 32) for kind in range(20, 24))])
+    load.serve(24 * 20)
+    each = 16 * 20
+    assert all(abs(count - each) <= 2 * 16 for count in load.served.values())
+
+
+def test_a_kind_with_several_groups_has_no_more_than_others() -> None:
+    load = Load([*((f"way {way}", 0, 16) for way in range(4)), ("own", 1, 16)])
+    load.serve(200)
+    assert abs(load.served[0] - load.served[1]) <= 4 * 16
+
+
+def test_small_batches_hold_up_nobody_where_they_take_as_long_as_large_ones() -> None:
+    load = Load([("seldom", 0, 1), ("hot", 1, 16)], batch_cost=1000.0)
+    load.serve(100)
+    assert Counter(load.order) == {"seldom": 50, "hot": 50}
+
+
+@pytest.mark.parametrize("batches", range(9, 15))
+def test_who_comes_seldom_waits_for_one_turn_of_each_other_at_most(batches: int) -> None:
+    load = Load([("hot", 0, 64), ("warm", 1, 64)])
+    load.serve(batches)
+    load.ask("seldom", 2)
+    load.serve(3)
+    assert "seldom" in load.order[-3:]
+
+
+class Group:
+    """One that can be forgotten."""
+
+
+def test_what_was_taken_is_not_held_against_anybody_once_nobody_waits() -> None:
+    queue: FairQueue[Group, int, int] = FairQueue()
+    first = Group()
+    known = weakref.ref(first)
+    queue.add(first, 0, 0)
+    queue.take(16, int)
+    queue.charge(first, 16.0)
+    del first
+    assert known() is None
+
+
+def test_a_group_that_left_is_forgotten_while_others_go_on() -> None:
+    queue: FairQueue[object, int, int] = FairQueue()
+    first = Group()
+    known = weakref.ref(first)
+    queue.add(first, 0, 0)
+    queue.take(16, int)
+    for number in range(8):
+        queue.add("other", 1, number)
+    queue.charge(first, 2.0)
+    del first
+    for _ in range(4):
+        queue.take(16, lambda _: 1)
+        queue.charge("other", 1.0)
+    assert known() is None

@@ -85,7 +85,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def watch(folder: Path, writing: Future[None]) -> Iterator[bool]:
+def watch(folder: Path, writing: Future[os.stat_result]) -> Iterator[bool]:
     """Whether what is written there is held, again and again; it is locked before anything is in it."""
     while not writing.done():
         with suppress(FileNotFoundError):
@@ -119,3 +119,14 @@ def test_whoever_may_read_the_folder_may_read_what_is_written(tmp_path: Path) ->
     """A task file is written by one user and served by another."""
     write_atomically(tmp_path / "task", b"content", TaskError)
     assert (tmp_path / "task").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_writer_is_told_what_it_wrote_whatever_lies_there_by_now(tmp_path: Path) -> None:
+    def told(status: os.stat_result) -> tuple[int, int, int]:
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    path = tmp_path / "task"
+    first = write_atomically(path, b"first", TaskError)
+    assert told(first) == told(path.stat())
+    second = write_atomically(path, b"another", TaskError)
+    assert told(first) != told(second) == told(path.stat())

@@ -214,6 +214,19 @@ def test_only_what_may_go_makes_room(instance: Instance) -> None:
     assert kept(cache) == "acd"
 
 
+def test_who_may_go_is_asked_once(instance: Instance) -> None:
+    cache: FoldedCache[str] = FoldedCache(100, lambda: None)
+    cache.add("a", sized(instance, 60))
+    asked: list[str] = []
+
+    def spare(key: str) -> bool:
+        asked.append(key)
+        return len(asked) == 1  # what is hot changes meanwhile
+
+    cache.add("b", sized(instance, 60), spare=spare)
+    assert (asked, cache.bytes) == (["a"], 60)
+
+
 def test_memory_returns_when_one_is_evicted(small_files: Files, tmp_path: Path) -> None:
     engine, task = load(small_files, tmp_path, Method("repadapter"))
     first = instance_of(engine, task)

@@ -47,15 +47,16 @@ class Part:
     def ask(self, task: LoadedTask, count: int, *, reduced: bool = True) -> None:
         """Batches of one image."""
         for _ in range(count):
-            works = [Work(task, PIXELS)]
-            self.engine.run(self.folding.group(task, reduced=reduced), works)
-            self.folding.count(works)
+            works, group = [Work(task, PIXELS)], self.folding.group(task, reduced=reduced)
+            self.engine.run(group, works)
+            self.folding.count(group, works)
         self.wait()
 
-    def count(self, task: LoadedTask, images: int) -> None:
-        """Tells of that many images in batches, none of which is run."""
+    def count(self, task: LoadedTask, images: int, beside: LoadedTask | None = None, own: int = 16) -> None:
+        """Tells of that many images in batches, none of which is run; `own` of each are its own, the rest another's."""
+        works = [Work(task, PIXELS)] * own + ([Work(beside, PIXELS)] * (16 - own) if beside else [])
         for _ in range(images // 16):
-            self.folding.count([Work(task, PIXELS)] * 16)
+            self.folding.count(self.folding.group(task, reduced=True), works)
         self.wait()
 
     def wait(self) -> None:
@@ -229,6 +230,20 @@ def test_what_is_out_of_service_goes_and_does_not_come_back(part: Part, tmp_path
     with pytest.raises(ConflictError, match="the task 'task' is another by now"):
         part.folding.pin(old)
     assert part.value("resident_bytes", kind="folded") == 0
+
+
+def test_for_what_is_out_of_service_nobody_makes_room(small_files: Files, tmp_path: Path) -> None:
+    with parts(small_files) as part:
+        first = part.serve(write_foldable(tmp_path, "first"))
+        part.count(first, 16)
+        size = part.value("resident_bytes", kind="folded")
+    with parts(small_files, folded_bytes=int(size)) as part:
+        first, gone = (part.serve(write_foldable(tmp_path, name)) for name in ("first", "gone"))
+        part.count(first, 16)
+        part.serving.remove(gone)
+        with pytest.raises(ConflictError, match="the task 'gone' is another by now"):
+            part.folding.pin(gone)
+        assert (part.folded(first), part.value("evictions_total")) == (True, 0)
 
 
 def test_a_file_that_was_replaced_is_not_folded_under_the_old_digest(small_files: Files, tmp_path: Path) -> None:

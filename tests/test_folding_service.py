@@ -16,6 +16,8 @@ import pictures
 import pytest
 from serving import Files, Serving, serving, small_settings, write_foldable
 
+from service.loaded import LoadedTask
+
 KEY = "correct horse battery"
 ADMIN = {"authorization": f"Bearer {KEY}"}
 IMAGES = [pictures.png(seed) for seed in range(8)]
@@ -65,6 +67,24 @@ def test_a_task_is_pinned_over_http(service: Serving) -> None:
     assert service.metric("resident_bytes", kind="backbone") > service.metric("resident_bytes", kind="tasks") > 0
 
 
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_a_pin_of_what_is_replaced_meanwhile_is_none(
+    service: Serving, files: Files, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = {"POST": "pin", "DELETE": "unpin"}[method]
+    done = getattr(service.runtime.folding, name)
+
+    def replaced(task: LoadedTask) -> None:
+        done(task)
+        write_foldable(files.tasks, "one", seed=7)
+        assert service.client.post("/v1/tasks/one/load", headers=ADMIN).status_code == 200
+
+    monkeypatch.setattr(service.runtime.folding, name, replaced)
+    answer = pin(service, "one", method)
+    assert (answer.status_code, answer.json()["error"]) == (409, "the task 'one' is another by now")
+    assert not service.client.get("/v1/tasks/one").json()["pinned"]
+
+
 @pytest.mark.parametrize(
     ("name", "status", "error_type", "message"),
     [
@@ -109,7 +129,7 @@ def test_the_running_service_takes_the_path_that_it_measured_to_be_faster(
 ) -> None:
     caplog.set_level("INFO", logger="service.folding")
     with serving(small_settings(files, folded_share=0.01)) as service:
-        service.until(lambda: bool(logits(service, "two")) and "the task two takes" in caplog.text)
+        service.until(lambda: bool(logits(service, "two")) and "the task two: batches" in caplog.text)
         if "folded from now on" in caplog.text and "unfolded as before" not in caplog.text:
             service.until(lambda: service.client.get("/v1/tasks/two").json()["path"] == "folded")
             logits(service, "two")

@@ -57,14 +57,22 @@ def test_a_task_has_been_cold_below_half_of_the_share(others: int, told: bool) -
 
 def test_the_usual_batch_follows_the_latest() -> None:
     heat: Heat[Name] = Heat(0.2)
-    assert heat.batch_size(A) == 1
+    assert heat.batch(A) == (1, 0)
     heat.add({A: 8, B: 1})
-    assert heat.batch_size(A) == 8
+    assert (heat.batch(A), heat.batch(B)) == ((8, 1), (1, 8))
     heat.add({A: 2})
-    assert heat.batch_size(A) == 7  # 0.8 * 8 + 0.2 * 2
+    assert heat.batch(A) == (7, 1)  # 0.8 * 8 + 0.2 * 2
     for _ in range(20):
         heat.add({A: 2})
-    assert (heat.batch_size(A), heat.batch_size(B)) == (2, 1)
+    assert (heat.batch(A), heat.batch(B)) == ((2, 0), (1, 8))
+
+
+def test_a_batch_that_others_had_no_way_into_does_not_say_who_asks_beside() -> None:
+    heat: Heat[Name] = Heat(0.2)
+    heat.add({A: 4, B: 12})
+    for _ in range(20):
+        heat.add({A: 2}, apart=True)
+    assert heat.batch(A) == (2, 12)
 
 
 def test_no_task_is_kept_alive() -> None:

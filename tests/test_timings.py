@@ -16,12 +16,15 @@ def point(batch_size: int, ratio: float) -> Point:
 
 def test_what_waited_is_told_once() -> None:
     timings = Timings()
+    assert not timings.awaited
     assert timings.baseline(False, "digits", 1, 3.0) is None
     assert timings.baseline(False, "digits", 1, 2.0) is None
     assert timings.baseline(False, "other", 4, 1.0) is None
     assert timings.join(False, point(1, 2.0)) == [("digits", pytest.approx(10.0))]
     assert timings.join(False, point(2, 2.0)) == []
+    assert timings.awaited
     assert timings.join(False, point(4, 3.0)) == [("other", pytest.approx(3.0))]
+    assert not timings.awaited
     assert timings.join(False, point(8, 3.0)) == []
     assert timings.baseline(False, "digits", 1, 5.0) == pytest.approx(10.0)
 

@@ -20,6 +20,7 @@ from fpet.packed_weights import PackedWeights
 from fpet.task import Task
 from fpet.task_weights import Weights
 from service.engine import Engine
+from service.forwards import Forwards
 from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
 from service.unpacked import Unpacked
@@ -83,9 +84,10 @@ class Counted(Unpacked):
 
 def test_a_batch_dequantises_each_of_its_tasks_once(small_files: Files, tmp_path: Path) -> None:
     engine, tasks = load(small_files, tmp_path, 0)
-    engine.unpacked = counted = Counted(0)
+    counted = Counted(0)
     counted.asked = []
-    answers(engine, [Work(tasks[i], image) for i, image in zip(ORDER, IMAGES, strict=True)])
+    works = [Work(tasks[i], image) for i, image in zip(ORDER, IMAGES, strict=True)]
+    Forwards(engine.device, engine.dtype, counted).run(Group(tasks[0].family, True), works)
     assert counted.asked == tasks
 
 

@@ -113,15 +113,13 @@ async def unload_task(task: str, runtime: RuntimeDep, conditions: ConditionsHead
 async def pin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
     runtime.folding.require_foldable(runtime.catalog.loaded(task))  # without waiting for what is being folded
-    await _fold(runtime, task, conditions, runtime.folding.pin)
-    return describe(runtime.catalog.entry(task), runtime.folding)
+    return describe(await _fold(runtime, task, conditions, runtime.folding.pin), runtime.folding)
 
 
 @router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def unpin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
-    await _fold(runtime, task, conditions, runtime.folding.unpin)
-    return describe(runtime.catalog.entry(task), runtime.folding)
+    return describe(await _fold(runtime, task, conditions, runtime.folding.unpin), runtime.folding)
 
 
 async def put_into_service(runtime: Runtime, name: str, conditions: Conditions) -> Entry:
@@ -152,17 +150,30 @@ async def change(runtime: Runtime, name: str, conditions: Conditions, apply: Cal
     return await runtime.administer(checked)
 
 
-async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]) -> None:
-    def checked() -> None:
-        task = runtime.catalog.loaded(name)  # should another take its place before it is folded, that is refused
+async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]) -> Entry:
+    """Applies what folds a task, if it is the one that the conditions ask for; the catalog may change meanwhile.
+
+    Raises:
+        UnknownTaskError: if it is gone by then.
+        ConflictError: if another has taken its place.
+    """
+
+    def checked() -> LoadedTask:
+        task = runtime.catalog.loaded(name)
         _check(conditions, runtime, name)
         apply(task)
+        return task
 
-    await runtime.fold(checked)
+    task = await runtime.fold(checked)
+    entry = runtime.catalog.entry(name)
+    if entry.task is not task:
+        raise ConflictError(f"the task {name!r} is another by now")
+    return entry
 
 
 def _check(conditions: Conditions, runtime: Runtime, name: str) -> None:
-    """Called where the catalog changes, so that nothing can change in between."""
+    """Raises ConflictError if the task is another one. Where it is followed by a change of the catalog, both happen in
+    the one thread in which that changes."""
     entry = _entry(runtime, name)
     if conditions.if_none_match and entry is not None:
         raise ConflictError(f"there is a task {name!r} already")

@@ -1,0 +1,121 @@
+"""A family's forwards, captured once for a number of images and replayed with whatever weights and images come.
+
+A GPU computes a forward of few images in less time than it takes to launch its operators one by one. A CUDA graph
+launches all of them at once, and reads and writes the same memory every time. What tasks of a family differ in are
+numbers alone: they are copied there, so that one graph serves all of them, those that come later too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fpet.mixed import Template, is_mixed
+from fpet.task_weights import Weights
+
+Forward = Callable[[], Tensor]
+
+
+class Graphs(Protocol):
+    """Captures forwards; lock: held by whoever captures or replays one, since all may compute in the same memory."""
+
+    lock: threading.Lock
+
+    def capture(self, forward: Forward) -> Forward:
+        """What computes the same as `forward`, from the memory that it reads, again and into the same result."""
+
+
+class CudaGraphs:
+    """Graphs of one GPU. They share the memory that they compute in, so that all take about as much as the largest."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.lock = threading.Lock()
+        self._device = device
+        self._pool: Any = None  # of the first graph, once there is one
+
+    @cached_property
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(self._device)
+
+    def capture(self, forward: Forward) -> Forward:
+        """The result of a replay lasts until another graph is replayed.
+
+        Raises:
+            RuntimeError: if the forward waits for a number, or memory runs out.
+        """
+        with torch.cuda.device(self._device):
+            here = torch.cuda.current_stream()
+            self._stream.wait_stream(here)
+            with torch.cuda.stream(self._stream):
+                forward()  # loads kernels and makes workspaces, neither of which is possible while capturing
+            here.wait_stream(self._stream)
+            graph = torch.cuda.CUDAGraph()
+            # Other threads may go on to use the GPU meanwhile.
+            mode = "thread_local"
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=mode):
+                result = forward()
+            self._pool = graph.pool()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return result
+
+        return replay
+
+
+class Captured:
+    """The forwards of up to so many images of a family's tasks. Any thread may call the methods.
+
+    weights: of a task of the family, on the device and in the precision of all; size: (H, W) of the images.
+    """
+
+    def __init__(
+        self, template: Template, graphs: Graphs, weights: Weights, batch_size: int, size: tuple[int, int]
+    ) -> None:
+        self._template = template
+        self._graphs = graphs
+        with torch.inference_mode():
+            self._sites = weights.sites.expand(batch_size, -1).clone()
+            self._images = weights.sites.new_zeros((batch_size, 3, *size))
+        self._replays: dict[tuple[bool, bool], Forward] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is copied to for a forward."""
+        return self._sites.nbytes + self._images.nbytes
+
+    def capture(self, *, mixed: bool, reduced: bool) -> None:
+        """Captures the forward of images of several tasks, or of one, with token reduction or without.
+
+        Raises:
+            RuntimeError: if it cannot be captured.
+        """
+        model = self._template.model(self._sites if mixed else self._sites[0], reduced=reduced)
+        with self._graphs.lock, torch.inference_mode():
+            self._replays[mixed, reduced] = self._graphs.capture(lambda: model.features(self._images))
+
+    def features(self, each: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
+        """As `Template.features`, by a forward that was captured, of no more images than it is for.
+
+        Raises:
+            ValueError: for more images, or as `Template.features`.
+            UnsupportedError: as `Template.features`.
+        """
+        self._template.check(each, images)
+        mixed, count, most = is_mixed(each), len(images), len(self._images)
+        if count > most:
+            raise ValueError(f"{count} images, captured for at most {most}")
+        replay = self._replays[mixed, reduced]
+        with self._graphs.lock, torch.inference_mode():
+            # Whatever lies in the rows beyond is computed with, and left out.
+            if mixed:
+                torch.stack([weights.sites for weights in each], out=self._sites[:count])
+            else:
+                self._sites[0].copy_(each[0].sites)
+            self._images[:count].copy_(images)
+            return replay()[:count].clone()  # before another forward takes its memory

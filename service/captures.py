@@ -1,0 +1,150 @@
+"""Captured forwards of the families in service, for 1, 2, 4, ... images, where they were measured to be faster."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from fpet.captured import Captured, CudaGraphs, Graphs
+from fpet.errors import UnsupportedError
+from fpet.mixed import is_mixed
+from fpet.task_weights import Weights
+from service.calibration import alternate
+from service.loaded import Family
+
+logger = logging.getLogger(__name__)
+
+_REPEATS, _LONGEST_TRIAL = 5, 1.0
+# Relative difference of embeddings. What goes wrong with memory makes another picture of them; rounding differently,
+# which may let two tokens merge that are all but as similar as two others, does not.
+_TOLERANCE = 0.1
+
+
+class _Kind(NamedTuple):
+    """Of forwards of a family."""
+
+    mixed: bool
+    reduced: bool
+
+
+class _Way(NamedTuple):
+    """Forwards of so many images; share: time of a captured one over that of the other."""
+
+    captured: Captured
+    share: float
+
+
+class _Own:
+    """What there is of a family, and for how many images it was tried."""
+
+    def __init__(self) -> None:
+        self.tried: set[int] = set()
+        self.ways: defaultdict[_Kind, dict[int, _Way]] = defaultdict(dict)
+
+
+class Captures:
+    """Any thread may call the methods.
+
+    gain: share of its time that a captured forward must save.
+    """
+
+    def __init__(self, graphs: Graphs, gain: float = 0.0) -> None:
+        self._graphs = graphs
+        self._gain = gain
+        self._lock = threading.Lock()
+        self._families: WeakKeyDictionary[Family, _Own] = WeakKeyDictionary()
+
+    @property
+    def bytes(self) -> int:
+        """Of the memory that weights and images are copied to."""
+        with self._lock:
+            ways = [way for own in self._families.values() for each in own.ways.values() for way in each.values()]
+            return sum(captured.nbytes for captured in {way.captured for way in ways})
+
+    def find(self, family: Family, each: Sequence[Weights], *, reduced: bool) -> Captured | None:
+        """What forwards the images, one for each of the weights, if that is faster than not to replay."""
+        with self._lock:
+            own = self._families.get(family)
+            ways = own.ways[_Kind(is_mixed(each), reduced)] if own is not None else {}
+            size = min((size for size in ways if size >= len(each)), default=None)
+            # The images that it computes beyond these cost as much as they.
+            if size is None or ways[size].share * size / len(each) > 1 - self._gain:
+                return None
+            return ways[size].captured
+
+    def add(self, family: Family, batches: Sequence[Sequence[Weights]], size: tuple[int, int]) -> None:
+        """Captures forwards of as many images as each batch has weights, once; all have as many. size: (H, W).
+
+        What cannot be captured goes on as before, with a line in the log, and so does a task as large as the backbone,
+        whose weights would take their place once more to be copied to.
+        """
+        if family.template.tokens_vary or not family.template.mixes:
+            return
+        with self._lock:
+            own = self._families.setdefault(family, _Own())
+            if len(batches[0]) in own.tried:
+                return
+            own.tried.add(len(batches[0]))
+        try:
+            self._capture(family, own, batches, size)
+        except RuntimeError as error:  # of torch, for too little memory and whatever a graph does not do
+            logger.warning("batches of %d are not captured: %s", len(batches[0]), error)
+
+    def _capture(self, family: Family, own: _Own, batches: Sequence[Sequence[Weights]], size: tuple[int, int]) -> None:
+        count, like = len(batches[0]), batches[0][0]
+        captured = Captured(family.template, self._graphs, like, count, size)
+        images = torch.randn((count, 3, *size), generator=torch.Generator().manual_seed(0)).to(like.sites)
+        for each in batches:
+            for reduced in (True, False) if family.reduces else (True,):
+                kind = _Kind(is_mixed(each), reduced)
+                share = self._try(family, captured, each, images, kind)
+                with self._lock:
+                    own.ways[kind][count] = _Way(captured, share)
+
+    @staticmethod
+    def _try(family: Family, captured: Captured, each: Sequence[Weights], images: Tensor, kind: _Kind) -> float:
+        """Captures a forward; returns its time over that of the other. Raises RuntimeError if it is not the same."""
+        captured.capture(mixed=kind.mixed, reduced=kind.reduced)
+
+        def features(replayed: bool) -> Tensor:
+            forward = captured if replayed else family.template
+            return forward.features(each, images, reduced=kind.reduced).float().cpu()  # which waits for the device
+
+        def seconds(replayed: bool) -> float:
+            started = time.perf_counter()
+            features(replayed)
+            return time.perf_counter() - started
+
+        with torch.inference_mode():
+            wrong = (features(True) - features(False)).norm() / features(False).norm()
+            if not wrong <= _TOLERANCE:
+                raise RuntimeError(f"its embeddings differ by {wrong:.2g} of their length")
+            replayed, launched = map(median, alternate(_REPEATS, seconds, longest=_LONGEST_TRIAL))
+        logger.info(
+            "%d images, %s, take %.2f ms captured and %.2f ms not",
+            len(each),
+            "of several tasks" if kind.mixed else "of a task",
+            1000 * replayed,
+            1000 * launched,
+        )
+        return replayed / launched
+
+
+def start_captures(device: torch.device) -> Captures:
+    """Captures of a GPU's forwards.
+
+    Raises:
+        UnsupportedError: if the device is none.
+    """
+    if device.type != "cuda":
+        raise UnsupportedError(f"cuda_graphs is for a GPU, and the service is on the {device.type}")
+    return Captures(CudaGraphs(device))

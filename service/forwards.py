@@ -1,0 +1,85 @@
+"""A batch's way through the model: pixels to the device, embeddings by one of three paths, each image's own head."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fpet.preprocess import normalize
+from fpet.task_weights import Weights
+from service.captures import Captures
+from service.heads import outputs
+from service.unpacked import Unpacked
+from service.work import Group, Output, Work
+
+Way = Literal["mixed", "captured", "folded"]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Answers of a batch, the seconds until they were there, and which path it took."""
+
+    outputs: list[Output]
+    seconds: float
+    path: Way
+
+
+class Forwards:
+    """Forwards on one device; any thread may run them. captures: of forwards to replay, if there are any."""
+
+    def __init__(
+        self, device: torch.device, dtype: torch.dtype, unpacked: Unpacked, captures: Captures | None = None
+    ) -> None:
+        self._device = device
+        self._dtype = dtype
+        self._unpacked = unpacked
+        self._captures = captures
+
+    def run(self, group: Group, works: Sequence[Work]) -> Passed:
+        """One output an image, each by its own task; all tasks are of the group's family."""
+        started = time.perf_counter()
+        with torch.inference_mode():
+            pixels = self._upload([work.pixels for work in works])
+            if group.dtype == torch.uint8:
+                images = normalize(pixels, [work.task.header.preprocessing for work in works], self._dtype)
+            else:
+                images = pixels.to(self._dtype)
+            weights = {task: self._unpacked.weights(task) for task in dict.fromkeys(work.task for work in works)}
+            embeddings, path = self._features(group, [weights[work.task] for work in works], images)
+            # Copying to the CPU waits for the device, so that the clock sees all of the work.
+            answers = outputs([work.task for work in works], weights, embeddings)
+        return Passed(answers, time.perf_counter() - started, path)
+
+    def timed(self, group: Group, works: Sequence[Work]) -> Passed:
+        """As `run`, to compare its time with others.
+
+        Where the machine does other work meanwhile, a clock on the wall tells more of that. So if the calling thread
+        alone computes, its seconds of the processor count.
+        """
+        alone = self._device.type == "cpu" and torch.get_num_threads() == 1
+        clock = time.thread_time if alone else time.perf_counter
+        started = clock()
+        passed = self.run(group, works)
+        return replace(passed, seconds=clock() - started)
+
+    def _upload(self, images: Sequence[Tensor]) -> Tensor:
+        """[3, H, W] each to [B, 3, H, W] on the device."""
+        pinned = self._device.type == "cuda"  # from such memory the GPU copies by itself, while this thread goes on
+        batch = torch.empty((len(images), *images[0].shape), dtype=images[0].dtype, pin_memory=pinned)
+        torch.stack(list(images), out=batch)
+        return batch.to(self._device, non_blocking=pinned)
+
+    def _features(self, group: Group, each: Sequence[Weights], images: Tensor) -> tuple[Tensor, Way]:
+        """Embeddings [B, C] of normalised images [B, 3, H, W], each by its own task's weights."""
+        if group.folded is not None:
+            return (group.folded.reduced if group.reduced else group.folded.full).features(images), "folded"
+        if self._captures is not None:
+            captured = self._captures.find(group.family, each, reduced=group.reduced)
+            if captured is not None:
+                return captured.features(each, images, reduced=group.reduced), "captured"
+        return group.family.template.features(each, images, reduced=group.reduced), "mixed"

@@ -1,0 +1,64 @@
+"""Loading tasks: what a file must hold, that a family is made once, and what is told of how it went."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from fpet.errors import FpetError, TaskError
+from fpet.task import Task
+from service.loaded import LoadedTask
+
+logger = logging.getLogger(__name__)
+
+# Builds a task for service as the given generation; raises FpetError if it cannot.
+Load = Callable[[Task, int], LoadedTask]
+
+
+class FirstsAlone:
+    """Loads tasks in any number of threads; until one with the same methods is loaded, one after the other.
+
+    So no two can be the first of a family, each with a family of its own, whose tasks would never share a batch. What
+    is loaded must stay as long as others are, or its family goes with it.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._first = threading.Lock()
+        self._known: set[str] = set()
+
+    def __call__(self, task: Task, generation: int) -> LoadedTask:
+        """Loads a task as the given generation; raises what `load` does."""
+        # Different texts may be of one family, but never one text of two.
+        methods = repr((task.header.adapter, task.header.reducer))
+        if methods in self._known:
+            return self._load(task, generation)
+        with self._first:
+            loaded = self._load(task, generation)
+            self._known.add(methods)
+            return loaded
+
+
+def parse(data: bytes, name: str, path: Path) -> Task:
+    """The task of a file's bytes; raises TaskError if they are none, or one of another name."""
+    task = Task.parse(data, path)
+    if task.header.name != name:
+        raise TaskError(f"{path}: the file holds the task {task.header.name!r}, not {name!r}")
+    return task
+
+
+def log_change(what: str, task: LoadedTask | None) -> None:
+    """Says what became of a task; of one that did not serve there is nothing to say."""
+    if task is not None:
+        logger.info(
+            "the task %s is %s: generation %d, digest %s", task.header.name, what, task.generation, task.digest[:12]
+        )
+
+
+def reason(name: str, path: Path, error: Exception) -> str:
+    """What clients are told; they need not know where the folder lies, nor the details of what nobody foresaw."""
+    foreseen = isinstance(error, FpetError)
+    logger.error("the task %s failed to load: %s", name, error, exc_info=None if foreseen else error)
+    return str(error).replace(str(path), path.name) if foreseen else "an internal error; the log has it"

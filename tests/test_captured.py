@@ -1,0 +1,130 @@
+"""Captured forwards answer what the others do, whichever weights and images are copied to where they read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from live_graphs import LiveGraphs
+from small import BDM, METHODS, perturb, small_backbone, small_header
+
+from fpet.captured import Captured, CudaGraphs, Graphs
+from fpet.errors import UnsupportedError
+from fpet.header import Method
+from fpet.mixed import Template
+from fpet.task import Task, new_model, save_task
+from fpet.task_weights import Weights
+from fpet.vit import AdaptedViT
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+IMAGES = torch.randn((4, 3, 16, 16), generator=torch.Generator().manual_seed(0))
+LORA = Method("lora", {"dim": 4})
+
+
+def models(folder: Path, adapter: Method, reducer: Method, device: str = "cpu") -> list[AdaptedViT]:
+    """Three of a family, far apart, loaded from their files."""
+    backbone, made = small_backbone(), []
+    backbone.move(torch.device(device), torch.float32)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        header = small_header(backbone, adapter, reducer)
+        model = new_model(header, backbone)
+        perturb(model.trainable(), 0.3)
+        path = folder / f"{seed}.safetensors"
+        save_task(path, header, model)
+        made.append(Task.load(path).build(backbone, torch.float32, torch.device(device)))
+    return made
+
+
+def capture(template: Template, graphs: Graphs, weights: Weights, batch_size: int = 4) -> Captured:
+    captured = Captured(template, graphs, weights, batch_size, (16, 16))
+    for mixed in (False, True):
+        for reduced in (False, True):
+            captured.capture(mixed=mixed, reduced=reduced)
+    return captured
+
+
+def check(folder: Path, adapter: Method, reducer: Method, graphs: Graphs, device: str) -> None:
+    """Batches of every size one after the other, so that each finds what another left."""
+    made = models(folder, adapter, reducer, device)
+    each = [Weights.of(model) for model in made]
+    template, images = Template(made[0]), IMAGES.to(device)
+    captured = capture(template, graphs, each[0])
+    for order in ((0, 1, 2, 1), (1, 1), (2, 0, 1), (2, 2, 2, 2), (1,), (0, 2)):
+        own, some = [each[i] for i in order], images[: len(order)]
+        for reduced in (True, False):
+            with torch.inference_mode():
+                expected = template.features(own, some, reduced=reduced)
+                found = captured.features(own, some, reduced=reduced)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        images = images.flip(0)
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
+def test_answers_are_those_of_the_forward_itself(tmp_path: Path, adapter: Method, reducer: Method) -> None:
+    check(tmp_path, adapter, reducer, LiveGraphs(), "cpu")
+
+
+@GPU
+@pytest.mark.parametrize(("adapter", "reducer"), [pair for pair in METHODS if pair[1].kind != "ltmp"], ids=str)
+def test_so_are_those_of_a_gpu(tmp_path: Path, adapter: Method, reducer: Method) -> None:
+    check(tmp_path, adapter, reducer, CudaGraphs(torch.device("cuda")), "cuda")
+
+
+def test_threads_do_not_take_each_others_memory(tmp_path: Path) -> None:
+    made = models(tmp_path, LORA, BDM)
+    each = [Weights.of(model) for model in made]
+    template = Template(made[0])
+    captured = capture(template, LiveGraphs(), each[0])
+    with torch.inference_mode():
+        expected = [template.features([weights], IMAGES[i : i + 1]) for i, weights in enumerate(each)]
+
+    def ask(i: int) -> bool:
+        return torch.allclose(captured.features([each[i]], IMAGES[i : i + 1]), expected[i], rtol=1e-4, atol=1e-4)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(ask, [0, 1, 2] * 50))
+
+
+def test_what_was_answered_stays(tmp_path: Path) -> None:
+    made = models(tmp_path, LORA, BDM)
+    weights = Weights.of(made[0])
+    captured = capture(Template(made[0]), LiveGraphs(), weights)
+    first = captured.features([weights], IMAGES[:1])
+    before = first.clone()
+    second = captured.features([weights], IMAGES[1:2])
+    assert torch.equal(first, before)
+    assert not torch.allclose(first, second)
+
+
+def test_weights_are_left_alone(tmp_path: Path) -> None:
+    made = models(tmp_path, LORA, BDM)
+    each = [Weights.of(model) for model in made]
+    before = [weights.sites.clone() for weights in each]
+    captured = capture(Template(made[0]), LiveGraphs(), each[0])
+    captured.features([each[1]] * 2, IMAGES[:2])
+    captured.features(each, IMAGES[:3])
+    assert all(torch.equal(weights.sites, own) for weights, own in zip(each, before, strict=True))
+
+
+def test_what_it_is_not_for_is_refused(tmp_path: Path) -> None:
+    made = models(tmp_path, LORA, BDM)
+    weights = Weights.of(made[0])
+    captured = capture(Template(made[0]), LiveGraphs(), weights, batch_size=2)
+    other = Weights(weights.sites[:-32], weights.head, weights.bias)
+    with pytest.raises(UnsupportedError, match="another family"):
+        captured.features([other], IMAGES[:1])
+    with pytest.raises(ValueError, match="each image has its weights: there are 1 for 2 images"):
+        captured.features([weights], IMAGES[:2])
+    with pytest.raises(ValueError, match="3 images, captured for at most 2"):
+        captured.features([weights] * 3, IMAGES[:3])
+
+
+def test_the_bytes_told_are_those_that_are_copied_to(tmp_path: Path) -> None:
+    made = models(tmp_path, LORA, BDM)
+    weights = Weights.of(made[0])
+    captured = Captured(Template(made[0]), LiveGraphs(), weights, 4, (16, 16))
+    assert captured.nbytes == 4 * (weights.sites.nbytes + 3 * 16 * 16 * 4)

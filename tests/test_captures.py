@@ -1,0 +1,193 @@
+"""Captured forwards in the engine: taken where they are faster, and otherwise as if there were none."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from live_graphs import LiveGraphs
+from serving import Files, small_settings, write_task
+from small import ADAPTFORMER, BDM, IN_ALL_BLOCKS, small_backbone, small_header
+from torch import Tensor
+
+from fpet.captured import Forward
+from fpet.errors import UnsupportedError
+from fpet.header import Method
+from fpet.task import Task
+from service.app import create_app
+from service.captures import Captures
+from service.engine import Engine
+from service.loaded import LoadedTask
+from service.metrics import Metrics, Reading
+from service.work import Group, Output, Work
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+# On a CPU a replay is no faster: with such a gain it is taken all the same, and with the other never.
+ALWAYS, NEVER = -100.0, 1.0
+LOW_BIT = Method("lora", {"dim": 16, "bits": 1})
+
+
+class Machine:
+    """An engine, and what it counted."""
+
+    def __init__(self, files: Files, graphs: LiveGraphs, gain: float = ALWAYS) -> None:
+        self.metrics = Metrics([], [])
+        self.captures = Captures(graphs, gain)
+        cpu = torch.device("cpu")
+        self.engine = Engine.start(files.backbone, cpu, torch.float32, self.metrics, captures=self.captures)
+        self.plain = Engine.start(files.backbone, cpu, torch.float32, Metrics([], []))
+
+    def load(self, path: Path) -> tuple[LoadedTask, LoadedTask]:
+        """The task in this engine, and in one without captures."""
+        task = Task.load(path)
+        return self.engine.load(task, 1), self.plain.load(task, 1)
+
+    def calibrate(self, task: LoadedTask, *sizes: int, mixed: bool = True) -> None:
+        for size in sizes:
+            self.engine.calibrate(task, size, repeats=1, mixed=mixed)
+
+    def batches(self, path: str) -> float:
+        return Reading(self.metrics.registry).value("batches_total", path=path)
+
+
+@pytest.fixture
+def graphs() -> LiveGraphs:
+    return LiveGraphs()
+
+
+def write(folder: Path, name: str, seed: int, adapter: Method = ADAPTFORMER, reducer: Method = BDM) -> Path:
+    backbone, path = small_backbone(), folder / f"{name}.safetensors"
+    write_task(path, dataclasses.replace(small_header(backbone, adapter, reducer), name=name), backbone, seed)
+    return path
+
+
+def images(count: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(count)
+    return [torch.randint(0, 256, (3, 16, 16), dtype=torch.uint8, generator=generator) for _ in range(count)]
+
+
+def run(engine: Engine, tasks: Sequence[LoadedTask], reduced: bool = True) -> list[Output]:
+    works = [Work(task, image) for task, image in zip(tasks, images(len(tasks)), strict=True)]
+    return engine.run(Group(tasks[0].family, reduced), works)
+
+
+def assert_same(found: Sequence[Output], expected: Sequence[Output]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.logits, other.logits, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(one.embedding, other.embedding, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("reduced", [True, False])
+@pytest.mark.parametrize("adapter", [ADAPTFORMER, LOW_BIT], ids=str)
+def test_batches_of_any_size_have_the_same_answers(
+    small_files: Files, tmp_path: Path, graphs: LiveGraphs, adapter: Method, reduced: bool
+) -> None:
+    machine = Machine(small_files, graphs)
+    pairs = [machine.load(write(tmp_path, f"task-{seed}", seed, adapter)) for seed in range(3)]
+    machine.calibrate(pairs[0][0], 1, 2, 4)
+    for order in ((0,), (1, 1, 1), (0, 1, 2), (2, 0), (1, 2, 2, 0), (2, 2)):
+        own, plain = [pairs[i][0] for i in order], [pairs[i][1] for i in order]
+        assert_same(run(machine.engine, own, reduced), run(machine.plain, plain, reduced))
+    assert machine.batches("captured") == 6
+
+
+def test_a_task_that_comes_later_needs_no_capture(small_files: Files, tmp_path: Path, graphs: LiveGraphs) -> None:
+    machine = Machine(small_files, graphs)
+    first, _ = machine.load(write(tmp_path, "first", 0))
+    machine.calibrate(first, 2)
+    captured = graphs.captured
+    second, plain = machine.load(write(tmp_path, "second", 1))
+    machine.calibrate(second, 2)
+    assert_same(run(machine.engine, [second, second]), run(machine.plain, [plain, plain]))
+    assert (graphs.captured, machine.batches("captured")) == (captured, 1)
+
+
+def test_what_is_no_faster_is_not_replayed(small_files: Files, tmp_path: Path, graphs: LiveGraphs) -> None:
+    machine = Machine(small_files, graphs, NEVER)
+    task, plain = machine.load(write(tmp_path, "task", 0))
+    machine.calibrate(task, 2)
+    assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))
+    assert (machine.batches("captured"), machine.batches("mixed")) == (0, 1)
+
+
+def test_a_batch_may_be_too_small_for_what_was_captured(small_files: Files, tmp_path: Path, graphs: LiveGraphs) -> None:
+    # A replay may take four times as long, which that of 16 images does in place of one.
+    machine = Machine(small_files, graphs, gain=-3.0)
+    task, _ = machine.load(write(tmp_path, "task", 0))
+    machine.calibrate(task, 16)
+    for count, captured, mixed in ((16, 1, 0), (1, 1, 1), (15, 2, 1), (17, 2, 2)):
+        run(machine.engine, [task] * count)
+        assert (machine.batches("captured"), machine.batches("mixed")) == (captured, mixed)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "reducer"), [(ADAPTFORMER, Method("ltmp", IN_ALL_BLOCKS["ltmp"])), (Method("full"), BDM)], ids=str
+)
+def test_some_are_never_captured(
+    small_files: Files, tmp_path: Path, graphs: LiveGraphs, adapter: Method, reducer: Method
+) -> None:
+    machine = Machine(small_files, graphs)
+    task, plain = machine.load(write(tmp_path, "task", 0, adapter, reducer))
+    machine.calibrate(task, 2)
+    assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))
+    assert (graphs.captured, machine.batches("captured"), machine.captures.bytes) == (0, 0, 0)
+
+
+class Broken(LiveGraphs):
+    """Cannot capture."""
+
+    def capture(self, forward: Forward) -> Forward:  # noqa: ARG002
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+class Stale(LiveGraphs):
+    """Replays what was there when it captured, whatever is copied to where the forward reads."""
+
+    def capture(self, forward: Forward) -> Forward:
+        result = forward()
+        return lambda: result
+
+
+@pytest.mark.parametrize(
+    ("graphs", "reason"), [(Broken(), "operation not permitted"), (Stale(), "its embeddings differ by")]
+)
+def test_what_cannot_be_captured_serves_as_before(
+    small_files: Files, tmp_path: Path, graphs: LiveGraphs, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine(small_files, graphs)
+    task, plain = machine.load(write(tmp_path, "task", 0))
+    with caplog.at_level(logging.WARNING):
+        machine.calibrate(task, 2)
+        machine.calibrate(task, 2)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"batches of 2 are not captured: {reason}")
+    assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))
+    assert (machine.batches("captured"), machine.captures.bytes) == (0, 0)
+
+
+def test_captures_go_with_their_family_and_come_back_with_it(
+    small_files: Files, tmp_path: Path, graphs: LiveGraphs
+) -> None:
+    machine, path = Machine(small_files, graphs), write(tmp_path, "task", 0)
+    task, _ = machine.load(path)
+    machine.calibrate(task, 1, 2)
+    weights = machine.engine.unpacked.weights(task)
+    assert machine.captures.bytes == 3 * (weights.sites.nbytes + 3 * 16 * 16 * 4)
+    captured = graphs.captured
+    del task
+    gc.collect()
+    assert machine.captures.bytes == 0
+    task, _ = machine.load(path)
+    machine.calibrate(task, 1, 2)
+    run(machine.engine, [task, task])
+    assert (graphs.captured, machine.batches("captured")) == (2 * captured, 1)
+
+
+def test_a_cpu_has_no_graphs(small_files: Files) -> None:
+    with pytest.raises(UnsupportedError, match="cuda_graphs is for a GPU, and the service is on the cpu"):
+        create_app(small_settings(small_files, cuda_graphs=True))
