@@ -137,7 +137,7 @@ class HeadTooLargeError(ServiceError):
 
 
 class ClientGoneError(ServiceError):
-    """The client closed the connection before its answer was ready."""
+    """The client closed the connection before its answer was ready, or did not read it."""
 
     status = 499
     error_type = "client_gone"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -14,6 +15,12 @@ from service.request_id import HEADER, new_id
 
 # By RFC 9110 and RFC 5789; clients may invent others, which are told apart nowhere.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
+
+# Of a scope's state, if its connection was ended because the client did not read: no answer, or no whole one, went out.
+UNTAKEN = "untaken"
+
+_INFERS = "infers"
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,13 @@ class Exchange:
             self.tasks = (task,)
 
 
+def inferring(endpoint: Endpoint) -> Endpoint:
+    """Marks the function of a route that asks tasks about images: what it is sent takes room until it is answered, and
+    requests to it are counted and timed as requests to their tasks."""
+    setattr(endpoint, _INFERS, True)
+    return endpoint
+
+
 def infers(route: object) -> bool:
-    """Whether a route asks tasks about images, as those do that describe a 429: what they are sent takes room, and they
-    are counted and timed as requests to their tasks."""
-    return 429 in getattr(route, "responses", ())
+    """Whether a route's function is marked as `inferring`."""
+    return getattr(getattr(route, "endpoint", None), _INFERS, False)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import NotReadyError
-from service.exchange import Exchange, infers
+from service.errors import ClientGoneError, NotReadyError
+from service.exchange import UNTAKEN, Exchange, infers
 from service.failures import Failure
 from service.lingering import CLOSE, Lingering
 from service.metrics import Metrics
@@ -24,7 +24,8 @@ class Observed:
     is about to stop. Its answers then close their connections: a client that goes on sending on one would otherwise
     meet its end with a request on the way. patience: seconds in which the rest of a body may come that was answered
     before, if its connection is to be closed. room: what the bodies of requests to infer take of until those are
-    answered. observers: called with every exchange at its end, within its request.
+    answered, whether or not the client reads that. observers: called with every exchange at its end, within its
+    request.
     """
 
     def __init__(
@@ -57,7 +58,10 @@ class Observed:
             try:
                 await self._serve(exchange, scope, receive, send)
             finally:
-                self._room.give_back(exchange.held)
+                self._give_back(exchange)
+                if UNTAKEN in scope["state"] and exchange.error_type is None:
+                    gone = ClientGoneError("the client did not read its answer")
+                    exchange.status = failed(gone, exchange, self._metrics).status
                 exchange.end(scope, time.perf_counter() - started)
                 self._observe(exchange)
 
@@ -75,6 +79,8 @@ class Observed:
             if message["type"] == "http.response.start":
                 answering = True
                 exchange.status = message["status"]
+                if exchange.error_type is None:  # or else what was raised has the body until its few words are sent
+                    self._give_back(exchange)
                 headers = [(HEADER.encode(), exchange.id.encode())]
                 if self._draining():
                     headers.append(CLOSE)
@@ -106,6 +112,10 @@ class Observed:
         if infers(scope.get("route")):
             self._room.take(size)
             exchange.held += size
+
+    def _give_back(self, exchange: Exchange) -> None:
+        self._room.give_back(exchange.held)
+        exchange.held = 0
 
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere

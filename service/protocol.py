@@ -1,4 +1,4 @@
-"""HTTP/1.1 for clients that may be slow, but not forever."""
+"""HTTP/1.1 for clients that may be slow, at sending and at reading, but not forever."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from contextlib import suppress
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from service.exchange import UNTAKEN
+
 # Bytes: four times less than asyncio's own, and as long as most images.
 _READ_AT_ONCE = 2**16
 
@@ -16,11 +18,15 @@ class _Impatient(H11Protocol):
     patience: float
 
     _timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         # What was read at once is parsed at once: a body in chunks of a byte would hold up everybody else.
         with suppress(AttributeError):  # other event loops have no such setting
             transport.max_size = _READ_AT_ONCE  # type: ignore[attr-defined]
+        # Writing pauses as soon as the system takes no more, however little is left: from then on the client's time
+        # counts. Otherwise the end of an answer could wait, and keep its connection, for ever.
+        transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
         self._wait()
 
@@ -56,8 +62,17 @@ class _Impatient(H11Protocol):
             return
         super().send_400_response(msg)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self.patience, self._abort)
+
+    def resume_writing(self) -> None:
+        self._stop_writing()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._stop_writing()
         super().connection_lost(exc)
 
     def _dropping(self) -> bool:
@@ -71,13 +86,24 @@ class _Impatient(H11Protocol):
             self._timer.cancel()
             self._timer = None
 
+    def _stop_writing(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _abort(self) -> None:
+        if self.cycle is not None:
+            self.cycle.scope["state"][UNTAKEN] = True  # Uvicorn lets `send` return as if all were well
+        self.transport.abort()  # to close would wait for the client to read
+
 
 def impatient(seconds: float) -> type[H11Protocol]:
-    """Uvicorn's protocol, which closes a connection whose client does not send a whole head within so many seconds.
+    """Uvicorn's protocol, which ends a connection whose client does not send a whole head within so many seconds.
 
     They count from the connection, and for further requests from the first byte: bodies have a deadline of their own,
     and so have connections that are idle between requests. The rest of a body that was answered before it had come, and
-    is dropped, has as many seconds from the answer.
+    is dropped, has as many seconds from the answer. A client has as many, too, to read what was written to it; after
+    them the state of the scope of the request that waits for that has `UNTAKEN`.
     """
 
     class Impatient(_Impatient):

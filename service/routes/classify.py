@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from service.deadline import Deadline
 from service.disconnect import unless_gone
 from service.errors import InvalidRequestError, TooLargeError
+from service.exchange import inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON, MULTIPART
 from service.loaded import LoadedTask
@@ -79,6 +80,7 @@ class ManyOptions(Options):
     responses={200: told(*TIMES), **_ERRORS},
     **_ANSWERS,
 )
+@inferring
 async def classify(
     request: Request, task: str, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[Options, Query()]
 ) -> Response:
@@ -101,6 +103,7 @@ async def _name_tasks(request: Request) -> None:
     responses=_ERRORS,
     **_ANSWERS,
 )
+@inferring
 async def classify_by_many(
     request: Request, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[ManyOptions, Query()]
 ) -> Response:

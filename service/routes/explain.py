@@ -16,6 +16,7 @@ from fpet.errors import UnsupportedError
 from fpet.visualize import in_patches, merged
 from service.disconnect import unless_gone
 from service.errors import InvalidRequestError
+from service.exchange import inferring
 from service.inputs import JSON
 from service.loaded import LoadedTask
 from service.routes.classify import BODY
@@ -47,6 +48,7 @@ class Options(BaseModel):
     },
     openapi_extra=BODY,
 )
+@inferring
 async def explain(
     request: Request,
     task: str,

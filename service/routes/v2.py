@@ -11,6 +11,7 @@ from service.batcher import Ticket
 from service.deadline import Deadline
 from service.disconnect import unless_gone
 from service.errors import UnknownTaskError
+from service.exchange import inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON
 from service.loaded import LoadedTask
@@ -165,12 +166,14 @@ def version_statistics(task: VersionDep, runtime: RuntimeDep) -> AllStatistics:
 
 
 @router.post(_MODEL + "/infer", **_INFER)
+@inferring
 async def infer(request: Request, task: ModelDep, runtime: RuntimeDep, deadline: DeadlineDep) -> Response:
     """Labels images: encoded, as pixels, or normalised by the client."""
     return await _infer(request, task, runtime, deadline)
 
 
 @router.post(_VERSION + "/infer", **_INFER)
+@inferring
 async def infer_version(request: Request, task: VersionDep, runtime: RuntimeDep, deadline: DeadlineDep) -> Response:
     """The same, if the model is at this version."""
     return await _infer(request, task, runtime, deadline)

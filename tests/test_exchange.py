@@ -1,0 +1,44 @@
+"""Which routes ask tasks about images: what they are sent takes room, and they are counted and timed."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+
+import service.routes
+from service.exchange import inferring, infers
+from service.routes.described import Described, errors
+
+
+def every_route() -> Iterator[APIRoute]:
+    for module in pkgutil.iter_modules(service.routes.__path__, "service.routes."):
+        for value in vars(import_module(module.name)).values():
+            if isinstance(value, APIRouter):
+                yield from (route for route in value.routes if isinstance(route, APIRoute))
+
+
+def test_these_and_no_others_infer() -> None:
+    marked = {(method, route.path) for route in every_route() if infers(route) for method in route.methods}
+    assert marked == {
+        ("POST", "/v1/tasks/{task}/classify"),
+        ("POST", "/v1/classify"),
+        ("POST", "/v1/tasks/{task}/explain"),
+        ("POST", "/v2/models/{model}/infer"),
+        ("POST", "/v2/models/{model}/versions/{version}/infer"),
+    }
+    assert len(list(every_route())) > 25
+
+
+def test_what_a_route_describes_does_not_change_what_it_does() -> None:
+    def told() -> None: ...
+
+    @inferring
+    def asked() -> None: ...
+
+    assert not infers(Described("/", told, responses=errors(429)))
+    assert infers(Described("/", asked))
+    assert not infers(None)  # that of a path which is none
