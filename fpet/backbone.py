@@ -85,11 +85,12 @@ def create_backbone(
         UnsupportedError: if the forward pass does not cover the architecture.
     """
     arguments = plain_arguments(arguments)
-    if state is None:
-        vit = _make(architecture, arguments, normalization or {})
-    else:
-        # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
-        vit, state = blueprint(architecture, arguments, normalization), without_classifier(state)
+    # Shapes first, without memory for them, if there is a file: of few bytes, it may ask for a model of many.
+    make = _make if state is None else blueprint
+    vit = make(architecture, arguments, normalization or {})
+    check_whole_patches(vit, arguments)
+    if state is not None:
+        state = without_classifier(state)
         check_weights(vit, architecture, state)
         vit.to_empty(device="cpu").load_state_dict(state, strict=True)
     vit.requires_grad_(False).eval()
@@ -217,7 +218,6 @@ def _make(architecture: str, arguments: Mapping[str, object], normalization: Map
         raise BackboneError(f"timm cannot make {architecture!r} with {dict(arguments)}: {error}") from error
     refuse_uncovered(vit, architecture)
     check_image_size(vit)
-    check_whole_patches(vit, arguments)
     return vit
 
 

@@ -31,7 +31,7 @@ class Graphs(Protocol):
 
 
 class CudaGraphs:
-    """Graphs of one GPU. They share the memory that they compute in, so that all take about as much as the largest."""
+    """Graphs of one GPU. They share a pool of memory to compute in, so that those of one family more take little."""
 
     def __init__(self, device: torch.device) -> None:
         self.lock = threading.Lock()
@@ -46,7 +46,7 @@ class CudaGraphs:
         """The result of a replay lasts until another graph is replayed.
 
         Raises:
-            RuntimeError: if the forward waits for a number, or memory runs out.
+            RuntimeError: if the forward waits for a number, or memory runs out; torch may then capture nothing more.
         """
         with torch.cuda.device(self._device):
             here = torch.cuda.current_stream()
@@ -55,9 +55,12 @@ class CudaGraphs:
                 forward()  # loads kernels and makes workspaces, neither of which is possible while capturing
             here.wait_stream(self._stream)
             graph = torch.cuda.CUDAGraph()
-            # Other threads may go on to use the GPU meanwhile.
+            # Other threads may go on to use the GPU meanwhile; and torch leaves the stream only if nothing failed.
             mode = "thread_local"
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=mode):
+            with (
+                torch.cuda.stream(self._stream),
+                torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=mode),
+            ):
                 result = forward()
             self._pool = graph.pool()
 
@@ -80,7 +83,8 @@ class Captured:
         self._template = template
         self._graphs = graphs
         with torch.inference_mode():
-            self._sites = weights.sites.expand(batch_size, -1).clone()
+            # Not those of a task: it would have the right answers from a graph that does not read them again.
+            self._sites = weights.sites.new_zeros((batch_size, *weights.sites.shape))
             self._images = weights.sites.new_zeros((batch_size, 3, *size))
         self._replays: dict[tuple[bool, bool], Forward] = {}
 

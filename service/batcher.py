@@ -178,12 +178,12 @@ class Batcher(Generic[Group, Item, Result]):
 
     def _dispatch(self) -> None:
         while self._free and self._drop_expired():
-            group, batch, share = self._waiting.take(self._max_kinds, self._batch_size)
+            group, batch, charge = self._waiting.take(self._max_kinds, self._batch_size)
             for entry in batch:
                 entry.ticket.places -= 1
             self._queued -= len(batch)
             self._free -= 1
-            task = asyncio.create_task(self._execute(group, batch, share))
+            task = asyncio.create_task(self._execute(group, batch, charge))
             self._batches.add(task)
             task.add_done_callback(self._batches.discard)
 
@@ -205,7 +205,9 @@ class Batcher(Generic[Group, Item, Result]):
                 return True
         return False
 
-    async def _execute(self, group: Group, batch: Sequence[_Waiting[Item, Result]], share: float) -> None:
+    async def _execute(
+        self, group: Group, batch: Sequence[_Waiting[Item, Result]], charge: Callable[[float], None]
+    ) -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
         items = [entry.item for entry in batch]
@@ -224,7 +226,7 @@ class Batcher(Generic[Group, Item, Result]):
                     entry.future.set_exception(failure)
         finally:
             self._free += 1
-            self._waiting.charge(group, (loop.time() - started) / share)
+            charge(loop.time() - started)
             self._dispatch()
 
     def _learn(self, seconds_per_item: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -69,13 +69,22 @@ class Calibration:
 
     def ratio_at(self, batch_size: int) -> float:
         """Unreduced over reduced time: linear between the points, of which there is one at least, constant beyond."""
-        measured = list(zip((point.batch_size for point in self.points), self.ratios, strict=True))
-        if batch_size <= measured[0][0]:
-            return measured[0][1]
-        for (low, low_ratio), (high, high_ratio) in pairwise(measured):
-            if batch_size <= high:
-                return low_ratio + (batch_size - low) / (high - low) * (high_ratio - low_ratio)
-        return measured[-1][1]
+        return interpolated(
+            list(zip((point.batch_size for point in self.points), self.ratios, strict=True)), batch_size
+        )
+
+
+def interpolated(measured: Sequence[tuple[int, float]], at: int) -> float:
+    """A value between those measured, of which there is one at least: linear between two, constant beyond all.
+
+    measured: (where, value), ascending.
+    """
+    if at <= measured[0][0]:
+        return measured[0][1]
+    for (low, low_value), (high, high_value) in pairwise(measured):
+        if at <= high:
+            return low_value + (at - low) / (high - low) * (high_value - low_value)
+    return measured[-1][1]
 
 
 def batch_sizes(largest: int) -> list[int]:

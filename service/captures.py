@@ -18,7 +18,7 @@ from fpet.captured import Captured, CudaGraphs, Graphs
 from fpet.errors import UnsupportedError
 from fpet.mixed import is_mixed
 from fpet.task_weights import Weights
-from service.calibration import alternate
+from service.calibration import alternate, interpolated
 from service.loaded import Family
 
 logger = logging.getLogger(__name__)
@@ -37,10 +37,11 @@ class _Kind(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """Forwards of so many images; share: time of a captured one over that of the other."""
+    """Forwards of so many images; replayed, launched: seconds of the captured one, and of the other."""
 
     captured: Captured
-    share: float
+    replayed: float
+    launched: float
 
 
 class _Own:
@@ -62,6 +63,7 @@ class Captures:
         self._gain = gain
         self._lock = threading.Lock()
         self._families: WeakKeyDictionary[Family, _Own] = WeakKeyDictionary()
+        self._failed = False
 
     @property
     def bytes(self) -> int:
@@ -76,28 +78,33 @@ class Captures:
             own = self._families.get(family)
             ways = own.ways[_Kind(is_mixed(each), reduced)] if own is not None else {}
             size = min((size for size in ways if size >= len(each)), default=None)
-            # The images that it computes beyond these cost as much as they.
-            if size is None or ways[size].share * size / len(each) > 1 - self._gain:
+            if size is None:
                 return None
-            return ways[size].captured
+            launched = interpolated([(other, ways[other].launched) for other in sorted(ways)], len(each))
+            return ways[size].captured if ways[size].replayed <= (1 - self._gain) * launched else None
+
+    def wants(self, family: Family, batch_size: int) -> bool:
+        """Whether there is something to add: once a number of images. Not of families whose forwards wait for a number,
+        nor of tasks as large as the backbone, whose weights would take their place once more to be copied to."""
+        with self._lock:
+            own = self._families.get(family)
+            tried = own is not None and batch_size in own.tried
+        return not (tried or self._failed or family.template.tokens_vary) and family.template.mixes
 
     def add(self, family: Family, batches: Sequence[Sequence[Weights]], size: tuple[int, int]) -> None:
-        """Captures forwards of as many images as each batch has weights, once; all have as many. size: (H, W).
+        """Captures forwards of as many images as each batch has weights; all have as many. size: (H, W).
 
-        What cannot be captured goes on as before, with a line in the log, and so does a task as large as the backbone,
-        whose weights would take their place once more to be copied to.
+        If one fails, with a line in the log, all goes on as before, and nothing is captured any more: torch may not be
+        able to.
         """
-        if family.template.tokens_vary or not family.template.mixes:
-            return
         with self._lock:
             own = self._families.setdefault(family, _Own())
-            if len(batches[0]) in own.tried:
-                return
             own.tried.add(len(batches[0]))
         try:
             self._capture(family, own, batches, size)
         except RuntimeError as error:  # of torch, for too little memory and whatever a graph does not do
-            logger.warning("batches of %d are not captured: %s", len(batches[0]), error)
+            self._failed = True
+            logger.warning("forwards are not captured any more: %s", error, exc_info=error)
 
     def _capture(self, family: Family, own: _Own, batches: Sequence[Sequence[Weights]], size: tuple[int, int]) -> None:
         count, like = len(batches[0]), batches[0][0]
@@ -106,13 +113,13 @@ class Captures:
         for each in batches:
             for reduced in (True, False) if family.reduces else (True,):
                 kind = _Kind(is_mixed(each), reduced)
-                share = self._try(family, captured, each, images, kind)
+                way = self._try(family, captured, each, images, kind)
                 with self._lock:
-                    own.ways[kind][count] = _Way(captured, share)
+                    own.ways[kind][count] = way
 
     @staticmethod
-    def _try(family: Family, captured: Captured, each: Sequence[Weights], images: Tensor, kind: _Kind) -> float:
-        """Captures a forward; returns its time over that of the other. Raises RuntimeError if it is not the same."""
+    def _try(family: Family, captured: Captured, each: Sequence[Weights], images: Tensor, kind: _Kind) -> _Way:
+        """Captures a forward and times it beside the other. Raises RuntimeError if it is not the same."""
         captured.capture(mixed=kind.mixed, reduced=kind.reduced)
 
         def features(replayed: bool) -> Tensor:
@@ -136,7 +143,7 @@ class Captures:
             1000 * replayed,
             1000 * launched,
         )
-        return replayed / launched
+        return _Way(captured, replayed, launched)
 
 
 def start_captures(device: torch.device) -> Captures:

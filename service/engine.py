@@ -20,7 +20,6 @@ from fpet.groups import groups
 from fpet.mixed import family
 from fpet.packed_weights import at_rest
 from fpet.task import Task
-from fpet.task_weights import Weights
 from fpet.vit import check_parity
 from service.calibration import measure
 from service.captures import Captures
@@ -140,7 +139,7 @@ class Engine:
         def seconds(reduced: bool) -> float:
             return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
-        if folded is None and self.captures is not None:
+        if folded is None and self.captures is not None and self.captures.wants(task.family, batch_size):
             self._capture(self.captures, task, batch_size, mixed=mixed and batch_size > 1)
         timings = task.family.timings
         with timings.attempt(folded is not None, batch_size) as first:
@@ -159,9 +158,10 @@ class Engine:
                     self._metrics.count_baseline(name, baseline_seconds)
 
     def _capture(self, captures: Captures, task: LoadedTask, batch_size: int, *, mixed: bool) -> None:
-        weights = self.unpacked.weights(task)
-        several = [weights, *(Weights(*weights) for _ in range(batch_size - 1))]
-        batches = [[weights] * batch_size, several] if mixed else [[weights] * batch_size]
+        own = self.unpacked.weights(task)
+        batches = [[own] * batch_size]
+        if mixed:  # with weights of its own an image, so that a row in the place of another shows
+            batches.append([own._replace(sites=own.sites * (1 + row / batch_size)) for row in range(batch_size)])
         captures.add(task.family, batches, task.header.preprocessing.size)
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:

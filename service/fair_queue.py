@@ -24,8 +24,9 @@ class FairQueue(Generic[Group, Kind, Entry]):
     def __init__(self) -> None:
         # Ordered by who waits for longer; the innermost is an ordered set, which an entry can leave from anywhere.
         self._groups: dict[Group, dict[Kind, dict[Entry, None]]] = {}
-        self._times: dict[Group, float] = {}  # of those that wait, or would come back later than now
-        self._now = 0.0  # the time of the group that was served last
+        self._starts: dict[Group, float] = {}  # of those that wait: whose is the least is next
+        self._ends: dict[Group, float] = {}  # of what they had, unless that is before now
+        self._now = 0.0  # the start of what was served last
 
     def __len__(self) -> int:
         """How many groups wait."""
@@ -34,7 +35,7 @@ class FairQueue(Generic[Group, Kind, Entry]):
     def add(self, group: Group, kind: Kind, entry: Entry) -> None:
         """Puts an entry behind the others of its kind."""
         if group not in self._groups:
-            self._times[group] = self._time(group)
+            self._starts[group] = max(self._now, self._ends.get(group, 0.0))
         self._groups.setdefault(group, {}).setdefault(kind, {})[entry] = None
 
     def discard(self, group: Group, kind: Kind, entry: Entry) -> None:
@@ -46,6 +47,7 @@ class FairQueue(Generic[Group, Kind, Entry]):
             kinds.pop(kind, None)
         if not kinds:
             self._groups.pop(group, None)
+            self._starts.pop(group, None)
 
     def first(self) -> Iterator[tuple[Group, Kind, Entry]]:
         """What waits in the group that is next; entries may be discarded meanwhile, and another be next then."""
@@ -53,8 +55,9 @@ class FairQueue(Generic[Group, Kind, Entry]):
             group = self._next()
             yield from [(group, kind, entry) for kind, entries in self._groups[group].items() for entry in entries]
 
-    def take(self, max_kinds: int, size: Callable[[int], int]) -> tuple[Group, list[Entry], float]:
-        """Takes a batch out of the group that is next; also returns the group's share, to be charged by.
+    def take(self, max_kinds: int, size: Callable[[int], int]) -> tuple[Group, list[Entry], Callable[[float], None]]:
+        """Takes a batch out of the group that is next; also returns what is to be told once how much that took, such as
+        seconds, of what serves all.
 
         size: how many entries to take, at least one, given how many wait in the group; it may look at the queue, in
         which the group is no longer.
@@ -62,7 +65,7 @@ class FairQueue(Generic[Group, Kind, Entry]):
         group, places = self._next(), Counter(kind for kinds in self._groups.values() for kind in kinds)
         kinds = self._groups.pop(group)
         share = sum(1 / places[kind] for kind in kinds)
-        self._now = max(self._now, self._times[group])
+        self._now = start = max(self._now, self._starts[group])
         wanted = size(sum(len(entries) for entries in kinds.values()))
         # Of no more kinds than get an entry: the others keep their places before those that were served.
         turns = deque((kind, kinds.pop(kind)) for kind in list(islice(kinds, min(max_kinds, wanted))))
@@ -77,18 +80,18 @@ class FairQueue(Generic[Group, Kind, Entry]):
         kinds.update(turns)  # behind those that this batch had no place for
         if kinds:
             self._groups[group] = kinds
-        self._times = {one: at for one, at in self._times.items() if at > self._now or one in self._groups}
-        return group, batch, share
-
-    def charge(self, group: Group, cost: float) -> None:
-        """Tells what a batch took of what serves all, divided by the group's share."""
-        if self._groups:
-            self._times[group] = self._time(group) + cost
         else:
-            self._times.clear()  # nobody waited for it
+            del self._starts[group]
+        self._ends = {one: end for one, end in self._ends.items() if end >= self._now}
+        return group, batch, lambda cost: self._charge(group, start, cost / share)
 
-    def _time(self, group: Group) -> float:
-        return max(self._now, self._times.get(group, 0.0))
+    def _charge(self, group: Group, start: float, cost: float) -> None:
+        if not self._groups:
+            self._ends.clear()  # nobody waited for it
+            return
+        self._ends[group] = end = max(start, self._ends.get(group, 0.0)) + cost
+        if group in self._groups:
+            self._starts[group] = max(end, self._starts[group])
 
     def _next(self) -> Group:
-        return min(self._groups, key=self._times.__getitem__)
+        return min(self._groups, key=self._starts.__getitem__)

@@ -39,14 +39,14 @@ class Heat(Generic[Key]):
 
     def add(self, images: Mapping[Key, int], *, apart: bool = False) -> list[Key]:
         """Counts a batch, as images by task; returns those that became hot with it, or are hot still 1,000 images after
-        that was last told. apart: others had no way into it, so that it does not say who asks at the same time."""
+        that was last told. apart: others had no way into it, so that it is not as other batches would be."""
         total = sum(images.values())
         with self._lock:
             self._seen += total
             return [key for key, count in images.items() if self._tells(key, count, total, apart)]
 
     def batch(self, key: Key) -> tuple[int, int]:
-        """How many images of the task a batch has that has any, 1 if there was none yet, and how many of others."""
+        """How many images of the task a batch has that has any, and of others; 1 and 0 if there was none yet."""
         with self._lock:
             task = self._tasks.get(key, _Task())
             return max(1, round(task.own)), round(task.beside)
@@ -64,8 +64,8 @@ class Heat(Generic[Key]):
         before = self._share(task)
         task.share = before - count / total * math.expm1(-total / _MEMORY)
         task.at = self._seen
-        task.own += _SMOOTHING * (count - task.own)
         if not apart:
+            task.own += _SMOOTHING * (count - task.own)
             task.beside += _SMOOTHING * (total - count - task.beside)
         told = task.told if before >= self._threshold / 2 else None
         tells = task.share >= self._threshold if told is None else self._seen - told >= _MEMORY

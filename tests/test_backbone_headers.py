@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import safetensors.torch
+import timm
 from small import ARCHITECTURE, ARGUMENTS, PUBLISHED_ODD, small_backbone
 
-from fpet.backbone import blueprint, create_backbone, load_backbone, refuse_uncovered
+from fpet.backbone import blueprint, create_backbone, load_backbone, refuse_uncovered, save_backbone
 from fpet.backbone_limits import check_depth
 from fpet.errors import BackboneError, UnsupportedError
 
@@ -84,11 +85,21 @@ def test_what_is_just_within_the_limits_is_not_refused() -> None:
     blueprint(ARCHITECTURE, {**ARGUMENTS, "img_size": 2**12, "patch_size": 2**4})  # 2**24 pixels, 2**16 patches
 
 
-def test_a_published_image_that_ends_beside_the_last_patch_is_not_refused() -> None:
+@pytest.mark.parametrize("chosen", [{}, {"img_size": 384}], ids=str)
+def test_a_published_image_that_ends_beside_the_last_patch_is_not_refused(chosen: dict[str, object]) -> None:
     small = {"embed_dim": 24, "depth": 2, "num_heads": 3}
-    assert blueprint(PUBLISHED_ODD, small).patch_embed.grid_size == (27, 27)
+    assert create_backbone(PUBLISHED_ODD, {**small, **chosen}).geometry.grid == (27, 27)
     with pytest.raises(BackboneError, match="an image of 384 x 384 pixels is no whole number of patches of 14 x 14"):
-        blueprint("vit_small_patch14_dinov2", {"img_size": 384})
+        create_backbone("vit_small_patch14_dinov2", {**small, "img_size": 384})
+
+
+def test_a_file_of_a_backbone_that_is_refused_can_be_had_at_another_size(tmp_path: Path) -> None:
+    odd = {**ARGUMENTS, "img_size": 18}
+    vit = timm.create_model(ARCHITECTURE, num_classes=0, **odd)
+    save_backbone(tmp_path / "odd.safetensors", vit, ARCHITECTURE, odd, {})
+    with pytest.raises(BackboneError, match="an image of 18 x 18 pixels is no whole number of patches of 4 x 4"):
+        load_backbone(tmp_path / "odd.safetensors")
+    assert load_backbone(tmp_path / "odd.safetensors", arguments={"img_size": 20}).geometry.grid == (5, 5)
 
 
 @pytest.mark.usefixtures("little_memory")

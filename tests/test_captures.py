@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import inspect
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import torch
 from live_graphs import LiveGraphs
 from serving import Files, small_settings, write_task
 from small import ADAPTFORMER, BDM, IN_ALL_BLOCKS, small_backbone, small_header
-from torch import Tensor
+from torch import Tensor, nn
 
 from fpet.captured import Forward
 from fpet.errors import UnsupportedError
@@ -115,14 +117,31 @@ def test_what_is_no_faster_is_not_replayed(small_files: Files, tmp_path: Path, g
     assert (machine.batches("captured"), machine.batches("mixed")) == (0, 1)
 
 
-def test_a_batch_may_be_too_small_for_what_was_captured(small_files: Files, tmp_path: Path, graphs: LiveGraphs) -> None:
-    # A replay may take four times as long, which that of 16 images does in place of one.
-    machine = Machine(small_files, graphs, gain=-3.0)
+@pytest.mark.parametrize(
+    ("replay", "expected"), [(0.004, [1, 2, 3, 4, 5]), (0.0099, [1, 2, 3, 4, 5]), (None, [1, 2, 4])]
+)
+def test_the_next_larger_one_is_taken_if_that_saves_time(
+    small_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replay: float | None, expected: list[int]
+) -> None:
+    """By a clock that goes on by 10 ms with a forward that is launched, or, where a replay takes as long as the forward
+    it repeats, by 10 ms an image."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    machine = Machine(small_files, Timed(now, replay), gain=0.0)
     task, _ = machine.load(write(tmp_path, "task", 0))
-    machine.calibrate(task, 16)
-    for count, captured, mixed in ((16, 1, 0), (1, 1, 1), (15, 2, 1), (17, 2, 2)):
+    layer = machine.engine.backbone.vit.get_submodule("blocks.0.attn.qkv")
+
+    def passed(_: nn.Module, inputs: tuple[Tensor, ...], *__: object) -> None:
+        now[0] += 0.01 if replay else 0.01 * len(inputs[0])
+
+    layer.register_forward_hook(passed)
+    machine.calibrate(task, 1, 2, 4, 8)
+    taken = []
+    for count in range(1, 6):
+        before = machine.batches("captured")
         run(machine.engine, [task] * count)
-        assert (machine.batches("captured"), machine.batches("mixed")) == (captured, mixed)
+        taken += [count] * int(machine.batches("captured") - before)
+    assert taken == expected
 
 
 @pytest.mark.parametrize(
@@ -136,6 +155,26 @@ def test_some_are_never_captured(
     machine.calibrate(task, 2)
     assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))
     assert (graphs.captured, machine.batches("captured"), machine.captures.bytes) == (0, 0, 0)
+
+
+class Timed(LiveGraphs):
+    """Whose replays take that long by the clock, or as long as what they repeat."""
+
+    def __init__(self, now: list[float], seconds: float | None) -> None:
+        super().__init__()
+        self.now, self.seconds = now, seconds
+
+    def capture(self, forward: Forward) -> Forward:
+        live = super().capture(forward)
+
+        def replay() -> Tensor:
+            end = self.now[0] + (self.seconds or 0)
+            result = live()
+            if self.seconds:
+                self.now[0] = end
+            return result
+
+        return replay
 
 
 class Broken(LiveGraphs):
@@ -153,8 +192,23 @@ class Stale(LiveGraphs):
         return lambda: result
 
 
+class OldWeights(LiveGraphs):
+    """Replays with the weights that were there when it captured, and with the images that are there now."""
+
+    def capture(self, forward: Forward) -> Forward:
+        model = inspect.getclosurevars(forward).nonlocals["model"]
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone()
+        return super().capture(forward)
+
+
 @pytest.mark.parametrize(
-    ("graphs", "reason"), [(Broken(), "operation not permitted"), (Stale(), "its embeddings differ by")]
+    ("graphs", "reason"),
+    [
+        (Broken(), "operation not permitted"),
+        (Stale(), "its embeddings differ"),
+        (OldWeights(), "its embeddings differ"),
+    ],
 )
 def test_what_cannot_be_captured_serves_as_before(
     small_files: Files, tmp_path: Path, graphs: LiveGraphs, reason: str, caplog: pytest.LogCaptureFixture
@@ -162,12 +216,21 @@ def test_what_cannot_be_captured_serves_as_before(
     machine = Machine(small_files, graphs)
     task, plain = machine.load(write(tmp_path, "task", 0))
     with caplog.at_level(logging.WARNING):
-        machine.calibrate(task, 2)
-        machine.calibrate(task, 2)
+        machine.calibrate(task, 2, 2, 4)
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"batches of 2 are not captured: {reason}")
+    assert record.getMessage().startswith(f"forwards are not captured any more: {reason}")
     assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))
     assert (machine.batches("captured"), machine.captures.bytes) == (0, 0)
+
+
+def test_what_was_captured_is_not_prepared_for_again(small_files: Files, tmp_path: Path, graphs: LiveGraphs) -> None:
+    """Every look at the folder times families again: a packed task would be dequantised each time."""
+    machine = Machine(small_files, graphs)
+    task, _ = machine.load(write(tmp_path, "task", 0))
+    assert machine.captures.wants(task.family, 2)
+    machine.calibrate(task, 2)
+    assert not machine.captures.wants(task.family, 2)
+    assert machine.captures.wants(task.family, 4)
 
 
 def test_captures_go_with_their_family_and_come_back_with_it(

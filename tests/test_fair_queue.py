@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -52,12 +52,12 @@ class Load:
     def serve(self, batches: int) -> None:
         """Takes batches of up to 16, which cost as much as they have entries, on top of what each costs."""
         for _ in range(batches):
-            group, batch, share = self.queue.take(16, lambda waiting: min(waiting, 16))
+            group, batch, charge = self.queue.take(16, lambda waiting: min(waiting, 16))
             self.order.append(group)
             for _, kind, _ in batch:
                 self.served[kind] += 1
                 self.ask(group, kind)
-            self.queue.charge(group, (len(batch) + self.batch_cost) / share)
+            charge(len(batch) + self.batch_cost)
 
 
 def test_a_kind_with_a_group_to_itself_has_no_more_than_others() -> None:
@@ -97,9 +97,9 @@ def test_what_was_taken_is_not_held_against_anybody_once_nobody_waits() -> None:
     first = Group()
     known = weakref.ref(first)
     queue.add(first, 0, 0)
-    queue.take(16, int)
-    queue.charge(first, 16.0)
-    del first
+    _, _, charge = queue.take(16, int)
+    charge(16.0)
+    del first, charge, _
     assert known() is None
 
 
@@ -108,12 +108,32 @@ def test_a_group_that_left_is_forgotten_while_others_go_on() -> None:
     first = Group()
     known = weakref.ref(first)
     queue.add(first, 0, 0)
-    queue.take(16, int)
+    _, _, charge = queue.take(16, int)
     for number in range(8):
         queue.add("other", 1, number)
-    queue.charge(first, 2.0)
+    charge(2.0)
     del first
     for _ in range(4):
-        queue.take(16, lambda _: 1)
-        queue.charge("other", 1.0)
+        _, _, charge = queue.take(16, lambda _: 1)
+        charge(1.0)
     assert known() is None
+
+
+def test_what_runs_beside_others_is_charged_once() -> None:
+    """Of two workers one can have the long batches of A, each asked for after the other, beside short ones of B."""
+    queue: FairQueue[str, int, int] = FairQueue()
+    numbers, had, costs = itertools.count(), Counter[str](), {"a": 8, "b": 1}
+    running: list[tuple[float, int, str, Callable[[float], None]]] = []
+    now = 0.0
+    for group in "abbbbbbbb":
+        queue.add(group, "ab".index(group), next(numbers))
+    while now < 1000:
+        while len(running) < 2 and len(queue):
+            group, (number,), charge = queue.take(1, lambda _: 1)
+            running.append((now + costs[group], number, group, charge))
+        running.sort(key=lambda one: one[:2])
+        now, _, group, charge = running.pop(0)
+        charge(costs[group])
+        had[group] += costs[group]
+        queue.add(group, "ab".index(group), next(numbers))
+    assert had["a"] == pytest.approx(had["b"], rel=0.05)

@@ -67,12 +67,12 @@ def test_the_usual_batch_follows_the_latest() -> None:
     assert (heat.batch(A), heat.batch(B)) == ((2, 0), (1, 8))
 
 
-def test_a_batch_that_others_had_no_way_into_does_not_say_who_asks_beside() -> None:
+def test_a_batch_that_others_had_no_way_into_is_not_as_others_would_be() -> None:
     heat: Heat[Name] = Heat(0.2)
     heat.add({A: 4, B: 12})
     for _ in range(20):
-        heat.add({A: 2}, apart=True)
-    assert heat.batch(A) == (2, 12)
+        heat.add({A: 16}, apart=True)
+    assert heat.batch(A) == (4, 12)
 
 
 def test_no_task_is_kept_alive() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 import httpx
 
@@ -20,28 +20,24 @@ from fpet.client.errors import DeadlineExceededError, NotReadyError, Unreachable
 from fpet.client.exchange import Conversation, Outcome, Send, Wait
 from fpet.client.pictures import Picture, Pictures, single
 from fpet.client.session import Session, by_task, names, read_task, strictly
+from fpet.client.until import Until
 from fpet.errors import ImageError
 
 Answer = TypeVar("Answer")
-_CONNECTIONS, _KEPT = 100, 20  # as httpx has them
 
 
 @dataclass(eq=False)
 class AsyncClient(Session):
     """`Client` with coroutines for methods, each as the one of that name there; to be used in an `async with` block.
 
-    Images are read and encoded in a thread. When the time is up it gives up whatever is sent or answered bit by bit.
-    Only each step of connecting may last as long as there was. A hundred requests at most are under way at once.
+    Images are read and encoded in a thread.
     """
 
     transport: httpx.AsyncBaseTransport | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_KEPT)
-        self._http = httpx.AsyncClient(transport=self.transport, limits=limits, **self._http_options())
-        # Who gives up while httpx has them wait for a connection may get one all the same, which then stays taken.
-        self._connections = asyncio.Semaphore(_CONNECTIONS)
+        self._http = httpx.AsyncClient(transport=self.transport, **self._http_options())
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,17 +137,14 @@ class AsyncClient(Session):
         if isinstance(step, Wait):
             await asyncio.sleep(step.seconds)
             return None
-        expires = asyncio.get_running_loop().time() + step.seconds
-        request = self._http.build_request(**step.arguments(), timeout=step.seconds)
+        expires = time.monotonic() + step.seconds
         try:
-            async with asyncio.timeout_at(expires) as limit, self._connections:
-                limit.reschedule(None)
-                request.extensions["trace"] = partial(_limit_once_connected, limit, expires)
-                return await self._http.send(request)
+            async with self._http.stream(**step.arguments(), timeout=step.seconds) as response:
+                response.stream = Until(response.stream, expires)
+                await response.aread()
         except httpx.RequestError as error:
             return error
-        except TimeoutError:
-            return httpx.ReadTimeout("the answer is not complete", request=request)
+        return response
 
     async def _all(self, conversations: Iterator[Conversation[list[Answer]]]) -> list[Answer]:
         """What they find, in their order, a few at once; the next is begun when the first of them is over."""
@@ -170,12 +163,3 @@ class AsyncClient(Session):
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         return found
-
-
-async def _limit_once_connected(limit: asyncio.Timeout, expires: float, event: str, _: dict[str, Any]) -> None:
-    """Told by httpx of each step of a request: cancelled before this one, it would keep its connection for ever.
-
-    Until then httpx's own limits hold, one a step; after it they would allow any number of short waits.
-    """
-    if event == "http11.send_request_headers.started":
-        limit.reschedule(expires)

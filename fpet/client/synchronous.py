@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from fpet.client.errors import DeadlineExceededError, NotReadyError, Unreachable
 from fpet.client.exchange import Conversation, Outcome, Send, Wait
 from fpet.client.pictures import Picture, Pictures, single
 from fpet.client.session import Session, by_task, names, read_task, strictly
+from fpet.client.until import Until
 from fpet.errors import ImageError
 
 Answer = TypeVar("Answer")
@@ -33,7 +34,7 @@ class Client(Session):
 
     When the time is up it gives up at the next bytes of an answer's content, or after a wait of that length: each wait,
     for a connection, to send or for more of the answer, may last so long. A peer that takes the request or gives the
-    answer's headers bit by bit can hold a call up longer, as it cannot with `AsyncClient`.
+    answer's headers bit by bit can hold a call up longer.
 
     transport: httpx's, for what it offers beyond an address, such as certificates, proxies or a Unix socket.
 
@@ -151,8 +152,7 @@ class Client(Session):
         expires = time.monotonic() + step.seconds
         try:
             with self._http.stream(**step.arguments(), timeout=step.seconds) as response:
-                assert isinstance(response.stream, httpx.SyncByteStream)  # as this is not httpx's asynchronous client
-                response.stream = _Until(response.stream, expires)
+                response.stream = Until(response.stream, expires)
                 response.read()
         except httpx.RequestError as error:
             return error
@@ -177,20 +177,3 @@ class Client(Session):
             given_up.set()
             threads.shutdown(wait=False, cancel_futures=True)
         return found
-
-
-@dataclass(frozen=True, eq=False)
-class _Until(httpx.SyncByteStream):
-    """A stream that ends in an error at the first bytes after a moment: httpx measures the wait for each alone."""
-
-    stream: httpx.SyncByteStream
-    expires: float
-
-    def __iter__(self) -> Iterator[bytes]:
-        for some in self.stream:
-            if time.monotonic() > self.expires:
-                raise httpx.ReadTimeout("the answer is not complete")
-            yield some
-
-    def close(self) -> None:
-        self.stream.close()

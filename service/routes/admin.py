@@ -155,7 +155,7 @@ async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Call
 
     Raises:
         UnknownTaskError: if it is gone by then.
-        ConflictError: if another has taken its place.
+        ConflictError: if another has taken its place, or none.
     """
 
     def checked() -> LoadedTask:
@@ -167,7 +167,7 @@ async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Call
     task = await runtime.fold(checked)
     entry = runtime.catalog.entry(name)
     if entry.task is not task:
-        raise ConflictError(f"the task {name!r} is another by now")
+        raise ConflictError(f"the task {name!r} is {'another' if entry.task else 'out of service'} by now")
     return entry
 
 
