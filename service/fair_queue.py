@@ -17,8 +17,9 @@ class FairQueue(Generic[Group, Kind, Entry]):
 
     In a group its kinds take turns, one entry each. Groups share what serves them in proportion to how many kinds wait
     in them, where one that waits in several groups counts once: so a kind with many entries holds up nobody, whether
-    they are among others or in groups of their own. Who comes anew, or seldom, is next: this is start-time fair
-    queueing (Goyal, Vin and Cheng, 1996), in which a group's time runs as fast as its share is small.
+    they are among others or in groups of their own. Who comes anew, or seldom, waits for a turn of each other at most.
+    This is start-time fair queueing (Goyal, Vin and Cheng, 1996), in which a group's time runs as fast as its share is
+    small.
     """
 
     def __init__(self) -> None:
