@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import inspect
 import logging
 import time
 from collections.abc import Sequence
@@ -12,12 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from live_graphs import LiveGraphs
+from live_graphs import Broken, LiveGraphs, OldWeights, Stale, Timed
 from serving import Files, small_settings, write_task
 from small import ADAPTFORMER, BDM, IN_ALL_BLOCKS, small_backbone, small_header
 from torch import Tensor, nn
 
-from fpet.captured import Forward
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.task import Task
@@ -155,51 +153,6 @@ def test_some_are_never_captured(
     machine.calibrate(task, 2)
     assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))
     assert (graphs.captured, machine.batches("captured"), machine.captures.bytes) == (0, 0, 0)
-
-
-class Timed(LiveGraphs):
-    """Whose replays take that long by the clock, or as long as what they repeat."""
-
-    def __init__(self, now: list[float], seconds: float | None) -> None:
-        super().__init__()
-        self.now, self.seconds = now, seconds
-
-    def capture(self, forward: Forward) -> Forward:
-        live = super().capture(forward)
-
-        def replay() -> Tensor:
-            end = self.now[0] + (self.seconds or 0)
-            result = live()
-            if self.seconds:
-                self.now[0] = end
-            return result
-
-        return replay
-
-
-class Broken(LiveGraphs):
-    """Cannot capture."""
-
-    def capture(self, forward: Forward) -> Forward:  # noqa: ARG002
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-
-class Stale(LiveGraphs):
-    """Replays what was there when it captured, whatever is copied to where the forward reads."""
-
-    def capture(self, forward: Forward) -> Forward:
-        result = forward()
-        return lambda: result
-
-
-class OldWeights(LiveGraphs):
-    """Replays with the weights that were there when it captured, and with the images that are there now."""
-
-    def capture(self, forward: Forward) -> Forward:
-        model = inspect.getclosurevars(forward).nonlocals["model"]
-        for parameter in model.parameters():
-            parameter.data = parameter.data.clone()
-        return super().capture(forward)
 
 
 @pytest.mark.parametrize(

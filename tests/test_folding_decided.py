@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from folding_part import PIXELS, Part, parts
 from serving import REPADAPTER, Files, write_foldable
-from test_folding import PIXELS, Part, parts
 from torch import nn
 
 from fpet.header import Method
@@ -68,6 +68,18 @@ def test_what_shares_its_batches_is_not_folded_if_that_makes_a_forward_more(
         assert caplog.text.count("the task hot: batches of 8 of its images and 8 of others take 15.00 ms folded") == 1
         part.count(hot, 2016)
         assert part.folded(hot)
+
+
+def test_batches_of_its_own_while_it_is_folded_do_not_say_how_others_would_be(
+    small_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with timed(small_files, monkeypatch, 0.005) as part:
+        task, other = (part.serve(write_foldable(tmp_path, name, seed)) for seed, name in enumerate(("task", "other")))
+        part.count(task, 160, other, own=8)
+        part.folding.pin(task)
+        part.count(task, 1600)
+        part.folding.unpin(task)
+        assert not part.folded(task)
 
 
 @pytest.fixture(scope="module")
