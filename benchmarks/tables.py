@@ -75,7 +75,7 @@ def _cost(results: Results) -> Iterator[Sequence[str]]:
             method,
             f"{rows[0].parameters:,}",
             f"{statistics.fmean(row.task_bytes or 0 for row in rows):,.0f}",
-            f"{rows[0].tokens_in} → {rows[0].tokens_out}",
+            f"{rows[0].tokens_in} → {statistics.fmean(row.tokens_out or 0 for row in rows):.4g}",
             "" if rows[0].gmacs is None else f"{rows[0].gmacs:.3f}",
             *("" if ratio is None else f"{ratio:.3f}" for ratio in ratios),
             difference.text(_PER_CENT, sign="+") if difference else "",

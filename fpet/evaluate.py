@@ -22,8 +22,8 @@ class Evaluation:
 
     images: how many were classified, each twice if the task reduces tokens. accuracy, accuracy_unreduced: share of
     right answers, 0 to 1, with that reduction and without any. agreement: share of images that both answer alike.
-    tokens_in, tokens_out: length of the token sequence before the first and after the last block; tokens_vary: whether
-    each image decides that, so that tokens_out is the most.
+    tokens_in, tokens_out: tokens of an image before the first and after the last block; tokens_vary: whether each image
+    decides how many, so that tokens_out is a mean over them.
     """
 
     images: int
@@ -31,20 +31,23 @@ class Evaluation:
     accuracy_unreduced: float
     agreement: float
     tokens_in: int
-    tokens_out: int
+    tokens_out: float
     tokens_vary: bool
 
     @property
     def tokens(self) -> str:
         """What becomes of the tokens, such as `197 -> 99 tokens`."""
-        return f"{self.tokens_in} -> {'at most ' if self.tokens_vary else ''}{self.tokens_out} tokens"
+        return f"{self.tokens_in} -> {self.tokens_out:.4g} tokens{' on average' if self.tokens_vary else ''}"
 
 
-def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """uint8 [B, 3, H, W] at the model's input size -> float32 logits [B, K] on the model's device."""
+def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) -> tuple[Tensor, Tensor]:
+    """uint8 [B, 3, H, W] at the model's input size -> float32 logits [B, K], and tokens that were left, int64 [B].
+
+    Both are on the model's device.
+    """
     weight = next(model.vit.parameters())
-    normalised = preprocessing.normalize(images.to(weight.device), weight.dtype)
-    return cast(Tensor, model(normalised)).float()
+    tokens = model.tokens(preprocessing.normalize(images.to(weight.device), weight.dtype))
+    return cast(Tensor, model.head(model.pool(tokens))).float(), tokens.lengths()
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,13 @@ class Confusion:
     """How many test images of which class were taken for which.
 
     reduced, unreduced: int64 [K, K] on the CPU, by class (row) and answer (column), with the task's token reduction and
-    without any; agreeing: how many images both answer alike.
+    without any; agreeing: how many images both answer alike; tokens: left of an image by that reduction, a mean.
     """
 
     reduced: Tensor
     unreduced: Tensor
     agreeing: int
+    tokens: float
 
     @property
     def balanced_accuracy(self) -> float:
@@ -78,13 +82,14 @@ class Answers:
     """What a task takes each test image for, in the order of the split; on the CPU.
 
     reduced, unreduced: int64 [N], indices into the labels, with the task's token reduction and without any;
-    probabilities: float32 [N], of the answers in `reduced`; reduces: whether the task reduces tokens; if not, both are
-    the same.
+    probabilities: float32 [N], of the answers in `reduced`; tokens: int64 [N], left by that reduction; reduces: whether
+    the task has one; if not, both are the same.
     """
 
     reduced: Tensor
     unreduced: Tensor
     probabilities: Tensor
+    tokens: Tensor
     reduces: bool
 
 
@@ -102,7 +107,7 @@ def summary(model: AdaptedViT, counted: Confusion) -> Evaluation:
         accuracy_unreduced=int(counted.unreduced.trace()) / images,
         agreement=counted.agreeing / images,
         tokens_in=model.tokens_in,
-        tokens_out=model.tokens_out,
+        tokens_out=counted.tokens,
         tokens_vary=model.reducer.tokens_vary,
     )
 
@@ -116,7 +121,8 @@ def tally(model: AdaptedViT, split: Split, given: Answers) -> Confusion:
     """Counts a model's answers to a split."""
     classes = len(next(model.head.parameters()))
     reduced, unreduced = (_counts(split.targets, one, classes) for one in (given.reduced, given.unreduced))
-    return Confusion(reduced, unreduced, int((given.reduced == given.unreduced).sum()))
+    agreeing = int((given.reduced == given.unreduced).sum())
+    return Confusion(reduced, unreduced, agreeing, float(given.tokens.double().mean()))
 
 
 @torch.inference_mode()
@@ -131,15 +137,17 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
     model.eval()
     reduces = not isinstance(model.reducer, NoReduction)
     unreduced = model.unreduced()
-    found: list[tuple[Tensor, Tensor, Tensor]] = []  # read when all are computed: a GPU need not wait for each batch
+    found: list[
+        tuple[Tensor, Tensor, Tensor, Tensor]
+    ] = []  # read when all are computed: a GPU need not wait for each batch
     with closing(split.batches(preprocessing, batch_size)) as batches:
         for images, _ in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
-            logits = classify(model, images, preprocessing)
+            logits, tokens = classify(model, images, preprocessing)
             best = logits.argmax(dim=1)
-            plain = classify(unreduced, images, preprocessing).argmax(dim=1) if reduces else best
-            found.append((best, plain, logits.softmax(dim=1).amax(dim=1)))
-    reduced, plain, probabilities = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
-    return Answers(reduced, plain, probabilities, reduces)
+            plain = classify(unreduced, images, preprocessing)[0].argmax(dim=1) if reduces else best
+            found.append((best, plain, logits.softmax(dim=1).amax(dim=1), tokens))
+    reduced, plain, probabilities, left = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    return Answers(reduced, plain, probabilities, left, reduces)
 
 
 def _mean_recall(counts: Tensor) -> float:

@@ -116,16 +116,20 @@ class Template:
     def features(self, each: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
         """Pooled embeddings [B, C] of normalised images [B, 3, H, W], the i-th image by the i-th task's weights.
 
-        Where all are the same, nothing is stacked.
-
         Raises:
             ValueError: if there are not as many weights as images, or none.
             UnsupportedError: as `model`.
         """
         self.check(each, images)
-        if not is_mixed(each):
-            return self.model(each[0].sites, reduced=reduced).features(images)
-        return self.model(torch.stack([weights.sites for weights in each]), reduced=reduced).features(images)
+        return self.batched(each, reduced=reduced).features(images)
+
+    def batched(self, each: Sequence[Weights], *, reduced: bool = True) -> AdaptedViT:
+        """The model, without its head, of a batch with the i-th task's weights for its i-th image; as `model`.
+
+        Where all are the same, nothing is stacked.
+        """
+        stacked = torch.stack([weights.sites for weights in each]) if is_mixed(each) else each[0].sites
+        return self.model(stacked, reduced=reduced)
 
     def check(self, each: Sequence[Weights], images: Tensor) -> None:
         """Raises ValueError and UnsupportedError, as `features` would."""

@@ -24,7 +24,7 @@ class Row:
     one image, in billions of multiply-accumulates, with the adapter folded where it folds; None if they depend on the
     image. training_seconds: all epochs with their validations, also those before the run was killed; epoch_seconds:
     the median epoch. memory: "allocated", the most that was allocated on the GPU, or "kept", what autograd keeps for
-    the backward pass of one step. threads: of torch on the CPU.
+    the backward pass of one step. threads: of torch on the CPU. tokens_out: of a test image, a mean where they differ.
     """
 
     run: str
@@ -42,7 +42,7 @@ class Row:
     task_bytes: int | None = None
     gmacs: float | None = None
     tokens_in: int | None = None
-    tokens_out: int | None = None
+    tokens_out: float | None = None
     training_seconds: float | None = None
     epoch_seconds: float | None = None
     memory_bytes: int | None = None

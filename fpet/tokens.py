@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from fpet.errors import UnsupportedError
@@ -24,6 +25,12 @@ class Tokens(NamedTuple):
 
     x: Tensor
     size: Tensor | None
+
+    def lengths(self) -> Tensor:
+        """How many tokens each image has, int64 [B]; those that are masked do not count."""
+        if self.size is None:
+            return torch.full((self.x.shape[0],), self.x.shape[1], device=self.x.device)
+        return (self.size > PRESENT).sum(dim=(1, 2))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from fpet.vit import check_parity
 from service.calibration import measure
 from service.captures import Captures
 from service.folded import Instance
-from service.forwards import Forwards
+from service.forwards import Forwards, Passed
 from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
 from service.timings import Timings
@@ -132,8 +132,9 @@ class Engine:
 
         mixed: warms a batch of several tasks up as well, where there may be one.
 
-        Tasks of a family share their timings, as do those that are folded, and those without a reducer have nothing to
-        compare. What could not be timed is tried again the next time.
+        Tasks of a family share their timings, as do those that are folded. Those without a reducer have nothing to
+        compare, and where each image decides how many tokens it keeps only shadows can. What could not be timed is
+        tried again the next time.
         """
 
         def seconds(reduced: bool) -> float:
@@ -149,10 +150,11 @@ class Engine:
             if mixed and batch_size > 1 and task.family.template.mixes:
                 # One task alone does not need all operators that several do, which a GPU loads when it meets them.
                 self._forwards.run(Group(task.family, True), twins(task, batch_size))
-            if task.tokens_out == task.tokens_in:
+            varies = task.family.template.tokens_vary
+            if task.tokens_out == task.tokens_in and not varies:
                 return
             seconds(False)
-            if repeats:
+            if repeats and not varies:  # how many tokens a blank image keeps says nothing of others
                 point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
                 for name, baseline_seconds in timings.join(folded is not None, point):
                     self._metrics.count_baseline(name, baseline_seconds)
@@ -167,7 +169,7 @@ class Engine:
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
         passed = self._forwards.run(group, works)
-        self._metrics.count_batch(self._costs(group, [work.task for work in works], passed.seconds))
+        self._metrics.count_batch(self._costs(group, [work.task for work in works], passed))
         self._metrics.batches.labels(passed.path).inc()
         return passed.outputs
 
@@ -205,23 +207,27 @@ class Engine:
         with torch.inference_mode():
             vit.forward_features(images).cpu()  # which waits for the device
 
-    def _costs(self, group: Group, tasks: Sequence[LoadedTask], seconds: float) -> list[Forward]:
+    def _costs(self, group: Group, tasks: Sequence[LoadedTask], passed: Passed) -> list[Forward]:
         """The batch, divided among its tasks by their shares of the images."""
+        left: Counter[LoadedTask] = Counter()
+        for task, output in zip(tasks, passed.outputs, strict=True):
+            left[task] += output.tokens
+        seconds = passed.seconds / len(tasks)
         return [
             Forward(
                 task=task.header.name,
                 reduced=group.reduced,
                 images=images,
                 tokens_in=images * task.tokens_in,
-                tokens_out=images * (task.tokens_out if group.reduced else task.tokens_in),
-                seconds=seconds * images / len(tasks),
-                baseline_seconds=self._baseline(group, task, len(tasks), seconds * images / len(tasks)),
+                tokens_out=left[task],
+                seconds=seconds * images,
+                baseline_seconds=self._baseline(group, task, len(tasks), seconds * images),
             )
             for task, images in Counter(tasks).items()
         ]
 
     def _baseline(self, group: Group, task: LoadedTask, batch_size: int, seconds: float) -> float | None:
-        if not group.reduced:
+        if not group.reduced or task.family.template.tokens_vary:
             return None
         if task.tokens_out == task.tokens_in:
             return seconds

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fpet.preprocess import normalize
 from fpet.task_weights import Weights
+from fpet.vit import AdaptedViT
 from service.captures import Captures
 from service.heads import outputs
 from service.unpacked import Unpacked
@@ -50,9 +51,9 @@ class Forwards:
             else:
                 images = pixels.to(self._dtype)
             weights = {task: self._unpacked.weights(task) for task in dict.fromkeys(work.task for work in works)}
-            embeddings, path = self._features(group, [weights[work.task] for work in works], images)
+            embeddings, tokens, path = self._features(group, [weights[work.task] for work in works], images)
             # Copying to the CPU waits for the device, so that the clock sees all of the work.
-            answers = outputs([work.task for work in works], weights, embeddings)
+            answers = outputs([work.task for work in works], weights, embeddings, tokens)
         return Passed(answers, time.perf_counter() - started, path)
 
     def timed(self, group: Group, works: Sequence[Work]) -> Passed:
@@ -74,12 +75,21 @@ class Forwards:
         torch.stack(list(images), out=batch)
         return batch.to(self._device, non_blocking=pinned)
 
-    def _features(self, group: Group, each: Sequence[Weights], images: Tensor) -> tuple[Tensor, Way]:
-        """Embeddings [B, C] of normalised images [B, 3, H, W], each by its own task's weights."""
-        if group.folded is not None:
-            return (group.folded.reduced if group.reduced else group.folded.full).features(images), "folded"
-        if self._captures is not None:
-            captured = self._captures.find(group.family, each, reduced=group.reduced)
+    def _features(self, group: Group, each: Sequence[Weights], images: Tensor) -> tuple[Tensor, list[int], Way]:
+        """Embeddings [B, C] of normalised images [B, 3, H, W], each by its own task's weights; tokens of each."""
+        family, reduced = group.family, group.reduced
+        tokens = [family.tokens_out if reduced else family.tokens_in] * len(images)
+        if group.folded is None and self._captures is not None:
+            captured = self._captures.find(family, each, reduced=reduced)
             if captured is not None:
-                return captured.features(each, images, reduced=group.reduced), "captured"
-        return group.family.template.features(each, images, reduced=group.reduced), "mixed"
+                return captured.features(each, images, reduced=reduced), tokens, "captured"
+        model, path = self._model(group, each)
+        sequences = model.tokens(images)
+        if reduced and family.template.tokens_vary:
+            tokens = sequences.lengths().tolist()
+        return model.pool(sequences), tokens, path
+
+    def _model(self, group: Group, each: Sequence[Weights]) -> tuple[AdaptedViT, Way]:
+        if group.folded is None:
+            return group.family.template.batched(each, reduced=group.reduced), "mixed"
+        return group.folded.reduced if group.reduced else group.folded.full, "folded"

@@ -12,8 +12,12 @@ from service.loaded import LoadedTask
 from service.work import Output
 
 
-def outputs(tasks: Sequence[LoadedTask], weights: Mapping[LoadedTask, Weights], embeddings: Tensor) -> list[Output]:
+def outputs(
+    tasks: Sequence[LoadedTask], weights: Mapping[LoadedTask, Weights], embeddings: Tensor, tokens: Sequence[int]
+) -> list[Output]:
     """The answer for each row of the embeddings [B, C], the i-th by the i-th task; tasks differ in how many classes.
+
+    tokens: how many each of the images had after the last block.
 
     All heads run before the first of their logits is awaited, so that a GPU waits for nobody in between.
     """
@@ -24,7 +28,8 @@ def outputs(tasks: Sequence[LoadedTask], weights: Mapping[LoadedTask, Weights], 
     answers: dict[int, Output] = {}
     for own_rows, flat, like in zip(rows.values(), together.split([one.numel() for one in each]), each, strict=True):
         logits = flat.view(like.shape)
-        own = zip(logits, logits.softmax(dim=1), vectors[own_rows], strict=True)
+        left = [tokens[row] for row in own_rows]
+        own = zip(logits, logits.softmax(dim=1), vectors[own_rows], left, strict=True)
         answers |= {row: Output(*answer) for row, answer in zip(own_rows, own, strict=True)}
     return [answers[row] for row in range(len(tasks))]
 

@@ -23,14 +23,17 @@ from service.work import Group, Output, Work
 
 @dataclass(frozen=True)
 class Inference:
-    """One task's outputs, one an image, in their order; tokens of each after the last block; where the time went, in
-    seconds."""
+    """One task's outputs, one an image, in their order; where the time went, in seconds."""
 
     outputs: list[Output]
-    tokens_out: int
     decode: float
     queue: float
     inference: float
+
+    @property
+    def tokens_out(self) -> int:
+        """Tokens of an image after the last block; of the one that had most."""
+        return max(output.tokens for output in self.outputs)
 
 
 class Grouping(Protocol):
@@ -130,10 +133,7 @@ class Inferences:
             raise InvalidRequestError("the input is out of the range that the model can compute with")
         self._metrics.queue_seconds.observe(min(one.started for one in done) - done[0].queued)
         images = len(works) // len(own)
-        inferences = [
-            _inference(task, done[i * images : (i + 1) * images], reduced=reduced, decode=decode)
-            for i, (task, _) in enumerate(own)
-        ]
+        inferences = [_inference(done[i * images : (i + 1) * images], decode=decode) for i in range(len(own))]
         for (task, _), one in zip(own, inferences, strict=True):
             self._statistics.count_stages(
                 task.header.name, images, decode=decode, queue=one.queue, inference=one.inference
@@ -141,11 +141,10 @@ class Inferences:
         return inferences
 
 
-def _inference(task: LoadedTask, done: Sequence[Done[Output]], *, reduced: bool, decode: float) -> Inference:
+def _inference(done: Sequence[Done[Output]], *, decode: float) -> Inference:
     queued, started = done[0].queued, min(one.started for one in done)
     return Inference(
         outputs=[one.result for one in done],
-        tokens_out=task.tokens_out if reduced else task.tokens_in,
         decode=decode,
         queue=started - queued,
         inference=max(one.finished for one in done) - started,

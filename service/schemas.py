@@ -35,7 +35,7 @@ class Prediction(Schema):
 
 
 class TokenCounts(Schema):
-    """Tokens of each image at the first block and after the last."""
+    """Tokens of each image at the first block and after the last; where each decides how many, the most."""
 
     into: int = Field(serialization_alias="in", examples=[197])
     out: int = Field(examples=[99])

@@ -33,11 +33,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Output:
-    """The answer for one image, float32 on the CPU: logits [K], probabilities [K], embedding [C]."""
+    """The answer for one image, float32 on the CPU: logits [K], probabilities [K], embedding [C].
+
+    tokens: how many it had after the last block.
+    """
 
     logits: Tensor
     probabilities: Tensor
     embedding: Tensor
+    tokens: int
 
     def is_finite(self) -> bool:
         """Whether all of it are numbers."""

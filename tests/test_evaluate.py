@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from picture_files import picture
-from small import BDM, METHODS, perturb, small_backbone, small_digits, small_header
+from small import ADAPTFORMER, BDM, METHODS, perturb, small_backbone, small_digits, small_header
 from torch import Tensor
 
 from fpet.baseline import raw_pixel_baseline
@@ -54,7 +54,7 @@ def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reduce
     found = []
     for matrix, one in ((counted.reduced, model), (counted.unreduced, model.unreduced())):
         with torch.inference_mode():
-            found.append(classify(one, images, header.preprocessing).argmax(dim=1))
+            found.append(classify(one, images, header.preprocessing)[0].argmax(dim=1))
         assert len(found[-1].unique()) > 2
         pairs = Counter(zip(targets.tolist(), found[-1].tolist(), strict=True))
         assert {(i, j): int(matrix[i, j]) for i, j in matrix.nonzero().tolist()} == pairs
@@ -65,8 +65,26 @@ def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reduce
     assert evaluation.accuracy_unreduced == (plain == targets).sum() / 60
     assert evaluation.agreement == (reduced == plain).sum() / 60
     assert (evaluation.tokens_in, evaluation.tokens_out) == (model.tokens_in, model.tokens_out)
-    bound = "at most " if reducer.kind == "ltmp" else ""
-    assert evaluation.tokens == f"{model.tokens_in} -> {bound}{model.tokens_out} tokens"
+    assert evaluation.tokens == (
+        f"{model.tokens_in} -> {model.tokens_out} tokens{' on average' if reducer.kind == 'ltmp' else ''}"
+    )
+
+
+def test_what_each_image_kept_is_averaged(digits: Dataset) -> None:
+    images = digits.test.resized(Preprocessing((16, 16))).images
+    header, model = untrained(ADAPTFORMER, Method("ltmp"), images)
+    for block in model.reducer.blocks:
+        torch.nn.init.constant_(block.merge_threshold, 0.9)
+        torch.nn.init.constant_(block.prune_threshold, 0.7)
+    normalised = header.preprocessing.normalize(images, torch.float32)
+    with torch.inference_mode():
+        lengths = [model.tokens(image[None]).x.shape[1] for image in normalised]  # alone, no image is padded
+    assert len(set(lengths)) > 2
+    given = answers(model, digits.test, header.preprocessing, batch_size=7)
+    assert given.tokens.tolist() == lengths
+    evaluation = summary(model, tally(model, digits.test, given))
+    assert evaluation.tokens_out == sum(lengths) / 60 < model.tokens_out
+    assert evaluation.tokens == f"17 -> {sum(lengths) / 60:.4g} tokens on average"
 
 
 def test_neither_batch_size_nor_training_mode_matters(digits: Dataset) -> None:
@@ -84,8 +102,8 @@ def test_each_answer_comes_with_its_probability(reducer: Method, digits: Dataset
     header, model = untrained(Method("lora"), reducer, images)
     given = answers(model, digits.test, header.preprocessing, batch_size=7)
     with torch.inference_mode():
-        probabilities, best = classify(model, images, header.preprocessing).softmax(dim=1).max(dim=1)
-        plain = classify(model.unreduced(), images, header.preprocessing).argmax(dim=1)
+        probabilities, best = classify(model, images, header.preprocessing)[0].softmax(dim=1).max(dim=1)
+        plain = classify(model.unreduced(), images, header.preprocessing)[0].argmax(dim=1)
     assert torch.equal(given.reduced, best)
     assert torch.equal(given.unreduced, plain)
     torch.testing.assert_close(given.probabilities, probabilities)
@@ -98,7 +116,7 @@ def test_each_answer_comes_with_its_probability(reducer: Method, digits: Dataset
 
 def test_each_class_with_test_images_counts_alike_when_balanced() -> None:
     reduced = torch.tensor([[6, 2, 0], [1, 1, 0], [0, 0, 0]])  # 3/4 of a class, 1/2 of another, none of the third
-    counted = Confusion(reduced, unreduced=torch.tensor([[8, 0, 0], [1, 0, 1], [0, 0, 0]]), agreeing=0)
+    counted = Confusion(reduced, unreduced=torch.tensor([[8, 0, 0], [1, 0, 1], [0, 0, 0]]), agreeing=0, tokens=9)
     assert (counted.balanced_accuracy, counted.balanced_accuracy_unreduced) == (0.625, 0.5)
 
 

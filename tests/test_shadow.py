@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pictures
 import pytest
-from serving import Files, Serving, serving, small_settings, write_task
-from small import small_backbone, small_header
+from serving import Files, Serving, serving, small_settings
 
-from fpet.header import Method
 from service.sampler import Sampler
 
 IMAGES = [pictures.png(seed) for seed in range(28, 40)]  # of some, token reduction changes the label
@@ -60,15 +57,6 @@ def test_both_ways_are_timed_and_compared(small_files: Files) -> None:
         same = [reduced["label"] == full["label"] for (reduced,), (full,) in both]
         assert 0 < sum(same) < len(same)
         assert shadow["agreement"] == pytest.approx(sum(same) / len(same))
-
-
-def test_it_also_measures_a_reduction_whose_tokens_depend_on_the_image(small_files: Files, tmp_path) -> None:
-    backbone = small_backbone()
-    header = dataclasses.replace(small_header(backbone, reducer=Method("ltmp", {"target": 0.5})), name="learned")
-    write_task(tmp_path / "learned.safetensors", header, backbone)
-    with serving(small_settings(Files(small_files.backbone, tmp_path), shadow_share=1.0)) as service:
-        assert service.classify(IMAGES[0], "learned").status_code == 200
-        service.until(lambda: bool(savings_of(service, "learned")["shadow"]))
 
 
 def test_what_has_no_reduction_does_not_run_again(small_files: Files) -> None:

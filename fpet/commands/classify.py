@@ -145,20 +145,21 @@ def _compute(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[
 def _answers(task: Task, model: AdaptedViT, pixels: Sequence[Tensor | DataError], top_k: int) -> Iterator[Row]:
     """Runs those of a batch that could be read."""
     readable = [one for one in pixels if isinstance(one, Tensor)]
-    logits: Sequence[Tensor] = ()
+    found: Iterator[tuple[Tensor, int]] = iter(())
     if readable:
         with torch.inference_mode():
-            logits = classify(model, torch.stack(readable), task.header.preprocessing).cpu().unbind()
-    found = iter(logits)
+            logits, left = classify(model, torch.stack(readable), task.header.preprocessing)
+        found = zip(logits.cpu(), left.tolist(), strict=True)
     for one in pixels:
         if isinstance(one, DataError):
             yield {"error": str(one)}
             continue
+        answer, tokens = next(found)
         yield {
             "task": task.header.name,
             "digest": task.digest,
-            "predictions": _best(next(found).softmax(dim=0), task.header.labels, top_k),
-            "tokens": {"in": model.tokens_in, "out": model.tokens_out},
+            "predictions": _best(answer.softmax(dim=0), task.header.labels, top_k),
+            "tokens": {"in": model.tokens_in, "out": tokens},
         }
 
 

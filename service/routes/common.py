@@ -118,7 +118,7 @@ def note(request: Request, task: LoadedTask, inference: Inference) -> None:
             task=task.header.name,
             images=images,
             tokens_in=images * task.tokens_in,
-            tokens_out=images * inference.tokens_out,
+            tokens_out=sum(output.tokens for output in inference.outputs),
             decode=inference.decode,
             queue=inference.queue,
             inference=inference.inference,
