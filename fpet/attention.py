@@ -24,6 +24,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         dtype = torch.get_autocast_dtype(q.device.type)
         q, k, v, bias = q.to(dtype), k.to(dtype), v.to(dtype), None if bias is None else bias.to(dtype)
     if not _faster_by_products(q, bias):
+        if bias is not None and bias.requires_grad and not (q.requires_grad or k.requires_grad or v.requires_grad):
+            # For these alone does a GPU's kernel keep what the bias's gradient is made of, and would read it all the
+            # same (pytorch/pytorch issue 148476).
+            q = q.detach().requires_grad_()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     rows = None if bias is None else bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)
     by_products = _Products.apply if torch.is_grad_enabled() else _attend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
 import os
@@ -20,6 +21,7 @@ from fpet.backbone_files import Description, check_normalization, plain_argument
 from fpet.backbone_limits import check_depth, check_image_size, check_weights, check_whole_patches
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import write_safetensors
+from fpet.gpu import settle
 from fpet.preprocess import Triple
 from fpet.tokens import Geometry
 
@@ -34,6 +36,7 @@ from fpet.backbone_names import fit, refuse_transformers, without_classifier  # 
 
 # The epsilon of every layer norm: the one choice that timm takes as a class, which a file cannot hold.
 NORM_EPS = "norm_eps"
+_NAME = 100  # characters of a name that are compared with those that timm has
 _RESERVED = {"num_classes", "in_chans", "dynamic_img_size", "dynamic_img_pad", "device", "dtype", "norm_layer"}
 
 
@@ -58,9 +61,13 @@ class Backbone:
     resampled_from: tuple[int, int] | None = None
 
     def move(self, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
-        """Moves the weights to a device, as another type if one is given; UnsupportedError if they cannot be there."""
+        """Moves the weights to a device, as another type if one is given; UnsupportedError if they cannot be there.
+
+        For a GPU, `fpet.gpu.settle` holds from now on.
+        """
         try:
             torch.zeros(1, device=device).item()  # meta would take the weights, but holds no values
+            settle(device)
             self.vit.to(device=device, dtype=dtype)
         except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there, or is full
             raise UnsupportedError(f"the device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
@@ -204,7 +211,9 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
 
 def _make(architecture: str, arguments: Mapping[str, object], normalization: Mapping[str, Triple]) -> Any:
     if not timm.is_model(architecture):  # other names, such as hf-hub:..., would have timm ask the network
-        raise BackboneError(f"timm has no model {architecture!r}")
+        alike = difflib.get_close_matches(architecture[:_NAME], timm.list_models(module="vision_transformer"), n=3)
+        hint = f"; it has {', '.join(alike)}" if alike else ""
+        raise BackboneError(f"timm has no model {architecture!r}{hint}")
     known = inspect.signature(VisionTransformer).parameters.keys() - _RESERVED | {NORM_EPS}
     for name in arguments:
         if name not in known:

@@ -47,10 +47,17 @@ ALONE = Group()
 
 
 def local_device(device: str) -> str:
-    """The device of this process: `cuda` is the GPU of its own that torchrun numbered, all else as it is."""
-    if device == "cuda" and distributed.is_torchelastic_launched():
-        return f"cuda:{distributed.get_node_local_rank()}"
-    return device
+    """The device of this process: `cuda` is the GPU of its own that torchrun numbered, all else as it is.
+
+    Raises:
+        UnsupportedError: if it names a GPU which is that of another process.
+    """
+    if not distributed.is_torchelastic_launched() or not device.startswith("cuda"):
+        return device
+    own = f"cuda:{distributed.get_node_local_rank()}"
+    if device not in ("cuda", own):
+        raise UnsupportedError(f"{device}: processes do not share a GPU; `cuda` gives each one of its own")
+    return own
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from fpet.attention import attend
 from fpet.memory import saved_bytes
@@ -72,6 +73,33 @@ def test_its_gradients_are_those_of_the_formula(
         assert gradient.dtype == dtype
         scale = reference.abs().max().item()
         torch.testing.assert_close(gradient.double(), reference, rtol=tolerance, atol=tolerance * scale)
+
+
+class _Fused(TorchFunctionMode):
+    """Notes whether any of q, k and v had a gradient in the calls of torch's own attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[bool] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is F.scaled_dot_product_attention:
+            self.calls.append(any(part.requires_grad for part in args))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_bias_alone_with_a_gradient_never_meets_a_fused_kernel() -> None:
+    # In float64, in which no processor has a way of its own here, as on a GPU.
+    q, k, v, bias = _inputs(torch.float64, biased=True)
+    assert bias is not None
+    (leaf,) = _leaves([bias])
+    with _Fused() as fused:
+        found = attend(q, k, v, leaf)
+    assert fused.calls == [True]
+    (expected,) = torch.autograd.grad(_reference(q, k, v, leaf).square().sum(), [leaf])
+    (gradient,) = torch.autograd.grad(found.square().sum(), [leaf])
+    torch.testing.assert_close(gradient, expected)
+    assert not q.requires_grad
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -97,7 +97,8 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     (VIT, WITHOUT_SIZE, r"'pos_embed' has shape \[1, 17, 24\]; vit_tiny_patch16_224 needs \[1, 785, 24\]"),
     (VIT, {**SMALL, "depth": 1}, "weights for vit_tiny_patch16_224 have 'blocks.1.attn.proj.bias'"),
     (DISTILLED, SMALL, "weights for deit_tiny_distilled_patch16_224 lack 'dist_token'"),
-    ("nothing", SMALL, "timm has no model 'nothing'"),
+    ("nothing", SMALL, "timm has no model 'nothing'$"),
+    ("vit_smal_patch16_224", {}, "timm has no model 'vit_smal_patch16_224'; it has vit_small_patch16_224, "),
 ]
 
 

@@ -79,14 +79,14 @@ def test_the_context_holds_all_that_is_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "path"), [("127.0.0.1", "/readyz"), ("127.0.0.1", "/nowhere"), ("127.0.0.2", "/readyz")]
+    ("host", "path"), [("127.0.0.1", "/readyz"), ("", "/readyz"), ("127.0.0.1", "/nowhere"), ("127.0.0.2", "/readyz")]
 )
 def test_the_health_check_asks_the_service(service: Serving, host: str, path: str) -> None:
     (code,) = re.findall(r'^HEALTHCHECK .*?"-c", \\\n\s+"(.+)"\]$', DOCKERFILE, re.MULTILINE)
     assert "'/readyz'" in code
     environment = {**os.environ, "FPET_HOST": host, "FPET_PORT": str(service.address[1])}
     done = subprocess.run([sys.executable, "-c", code.replace("/readyz", path)], env=environment, check=False)
-    assert (done.returncode == 0) == ((host, path) == (service.address[0], "/readyz"))
+    assert (done.returncode == 0) == (host in (service.address[0], "") and path == "/readyz")
 
 
 # Compose, Prometheus and Grafana.
@@ -100,6 +100,11 @@ def test_compose_gives_the_service_no_more_than_it_needs(name: str) -> None:
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["tmpfs"] == ["/tmp"]
     assert [port.split(":") for port in service["ports"]] == [["127.0.0.1", str(PORT), str(PORT)]]
+
+
+def test_with_a_gpu_it_is_the_same_service_that_must_find_one() -> None:
+    one, other = (COMPOSE["services"][name]["environment"] for name in OWN_SERVICES)
+    assert other == {**one, "FPET_DEVICE": "cuda"}
 
 
 def test_no_port_is_open_to_the_network() -> None:

@@ -146,7 +146,9 @@ def test_a_process_of_torchrun_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPa
     assert local_device("cuda") == "cuda"
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a run")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert [local_device(device) for device in ("cuda", "cuda:3", "cpu")] == ["cuda:1", "cuda:3", "cpu"]
+    assert [local_device(device) for device in ("cuda", "cuda:1", "cpu")] == ["cuda:1", "cuda:1", "cpu"]
+    with pytest.raises(UnsupportedError, match=r"cuda:3: processes do not share a GPU"):
+        local_device("cuda:3")
 
 
 def test_a_sweep_is_one_process(
