@@ -87,6 +87,11 @@ class Recipe:
             f"learning rate stays below {self.lr:g}, at most {highest:.2g}"
         )
 
+    @staticmethod
+    def warm_up(epochs: int) -> int:
+        """The epochs of warm-up that go with so many of training: a tenth, as 10 with 100, and no more than those."""
+        return min(Recipe.warmup_epochs, epochs // 10)
+
     def validates_after(self, epoch: int) -> bool:
         """Whether the weights are validated after this epoch, counted from 0."""
         return (epoch + 1) % self.validate_every == 0 or epoch + 1 == self.epochs

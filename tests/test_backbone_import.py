@@ -43,7 +43,10 @@ def test_what_is_written_describes_itself(npz: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     loaded: Any = load_backbone(output)
     assert loaded.fingerprint == small_backbone().fingerprint
-    assert said == f"{output}: {ARCHITECTURE}, 4x4 patches; fingerprint {loaded.fingerprint[:12]}\n"
+    assert said == (
+        f"{output}: {ARCHITECTURE}, 4x4 patches; mean 0.1,0.2,0.3; std 0.4,0.5,0.6; "
+        f"fingerprint {loaded.fingerprint[:12]}\n"
+    )
     assert loaded.arguments == ARGUMENTS
     assert tuple(loaded.vit.pretrained_cfg["mean"]) == (0.1, 0.2, 0.3)
     metadata, _ = read_safetensors(output, BackboneError)
@@ -52,6 +55,8 @@ def test_what_is_written_describes_itself(npz: Path, capsys: pytest.CaptureFixtu
     assert len(provenance["sha256"]) == 64
     assert main(command(npz, "--output", str(output))) == 2
     assert "it is there already" in capsys.readouterr().err
+    assert main(command(npz, "--output", str(npz.with_name("ours.pth")))) == 2
+    assert "ours.pth: a backbone file's name ends in .safetensors" in capsys.readouterr().err
 
 
 def test_another_image_size_is_said(npz: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +123,7 @@ import sys
 from fpet.cli import main
 for name in sys.argv[1:]:
     command = ["import-backbone", f"timm:{name}", "--architecture-arguments", "img_size=80,norm_eps=1e-5"]
-    print(main([*command, "--output", f"{name}.st"]))
+    print(main([*command, "--output", f"{name}.safetensors"]))
 """
 
 
@@ -146,9 +151,9 @@ def test_timms_own_download_is_used_when_asked_for(tmp_path: Path) -> None:
     offline, uncovered = done.stderr.splitlines()
     assert offline.startswith("fpet: timm cannot get the weights of test_vit2.r160_in1k: ")
     assert "pools by 'map'" in uncovered
-    assert sorted(path.name for path in tmp_path.glob("*.st")) == ["test_vit.r160_in1k.st"]
+    assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == ["test_vit.r160_in1k.safetensors"]
     stock.set_input_size([80, 80])
-    loaded: Any = load_backbone(tmp_path / "test_vit.r160_in1k.st")
+    loaded: Any = load_backbone(tmp_path / "test_vit.r160_in1k.safetensors")
     assert (loaded.arguments["norm_eps"], loaded.vit.norm.eps) == (1e-5, 1e-5)
     for name, value in loaded.vit.state_dict().items():
         assert torch.equal(value, stock.state_dict()[name]), name

@@ -169,11 +169,16 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Tensor]], None], st
     "no alpha": (lambda config, _: config.pop("lora_alpha"), "'lora_alpha' is missing"),
     "another rank": (configured(r=8), "is float32 [4, 24] instead of float32 [8, 24]"),
     "a target without tensors": (configured(target_modules=["qkv", "banana"]), "target_modules has 'banana'"),
-    "another layer": (renamed("blocks.0.mlp.fc1", "patch_embed.proj"), "'patch_embed.proj.lora_A.weight' is not"),
+    "another layer": (
+        renamed("blocks.0.mlp.fc1", "patch_embed.proj"),
+        "'patch_embed.proj.lora_A.weight' is not covered: patch_embed.proj is no linear layer of the blocks of a "
+        "ViT of 2. PEFT adapts all modules whose names end in a target, such as 'proj': a pattern leaves others "
+        r"out, such as target_modules=r'.*blocks\.\d+\..*proj'",
+    ),
     "a deeper model": (renamed("blocks.1.", "blocks.2."), "'blocks.2.attn.qkv.lora_A.weight' is not covered"),
     "a block left out": (without("blocks.1.mlp"), "fc1 is adapted in some blocks, but not in block 1"),
     "half of a pair": (without("blocks.1.mlp.fc1.lora_A"), "'adapter.blocks.1.layers.fc1.down.weight' is missing"),
-    "another tensor": (renamed("head.bias", "norm.bias"), "'norm.bias' is not covered"),
+    "another tensor": (renamed("head.bias", "norm.bias"), "'norm.bias' is not covered: it is no LoRA"),
     "no head": (without("head"), "there is no classifier"),
     "a head of one number": (stored_as("head.weight", torch.tensor(1.0)), "the classifier's weight has shape []"),
     "classes without columns": (stored_as("head.weight", torch.zeros(10**9, 0)), "has shape [1000000000, 0]"),

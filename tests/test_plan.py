@@ -69,3 +69,14 @@ def test_a_method_in_one_pair_of_brackets_is_told_the_right_form(tmp_path: Path)
     path.write_text('data = ["digits"]\nseeds = [0]\n[method]\nname = "a"\n')
     with pytest.raises(UnsupportedError, match=r"method is not a list of tables: write each under \[\[method\]\]"):
         load_plan(path)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "warm_up"),
+    [("", 10), ("epochs = 100", 10), ("epochs = 300", 10), ("epochs = 30", 3), ("epochs = 30\nwarmup_epochs = 10", 10)],
+)
+def test_a_warm_up_goes_with_the_epochs_unless_it_is_given(recipe: str, warm_up: int, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(f'data = ["digits"]\nseeds = [0]\n[recipe]\n{recipe}\n[[method]]\nname = "one"\n')
+    (method,) = load_plan(path).methods
+    assert method.recipe.warmup_epochs == warm_up

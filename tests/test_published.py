@@ -67,9 +67,9 @@ def test_a_catalog_says_it_all_and_labels_have_names(tmp_path: Path, backbone: P
     catalog = tmp_path / "catalog.json"
     catalog.write_text(json.dumps([{**entry, "hidden_dim": DIM, "scale": 10, "num_classes": CLASSES}]))
     files = ["--backbone", str(backbone), "--output", str(output), "--labels", str(labels), "--catalog", str(catalog)]
-    reducer = ["--reducer", "bsm", "--reducer-arguments", "block=0"]
-    assert main(["convert", str(source), *files, *reducer]) == 0
+    assert main(["convert", str(source), *files, "--reducer", "bsm"]) == 0
     task = Task.load(output)
+    assert task.header.reducer == Method("bsm", {"block": 1})  # half-way, as in training
     assert (task.header.name, task.header.labels) == ("kitti-4", tuple("abcde"))
     assert task.header.adapter == Method("lora", {"dim": DIM, "scale": 10.0, "bits": 1})
     model = task.build(small_backbone())

@@ -19,7 +19,7 @@ from fpet.files import read_bytes, read_lines, write_atomically
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, blueprint, save_tensors
-from fpet.untrained import preprocessing_of
+from fpet.untrained import half_way, preprocessing_of
 
 
 def from_published(arguments: argparse.Namespace) -> str:
@@ -111,13 +111,13 @@ def _header(
     preprocessing: Preprocessing,
     data: bytes,
 ) -> TaskHeader:
-    path: Path = arguments.input
+    path, depth = arguments.input, backbone.geometry.depth
     try:
         header = TaskHeader(
             name=arguments.name or arguments.output.stem,
             backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
             adapter=source.adapter,
-            reducer=Method(arguments.reducer or "none", arguments.reducer_arguments or {}),
+            reducer=half_way(Method(arguments.reducer or "none", arguments.reducer_arguments or {}), depth),
             labels=_labels(arguments, source.classes),
             preprocessing=preprocessing,
             head=source.head,

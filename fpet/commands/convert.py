@@ -63,7 +63,10 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     task.add_argument("--labels", type=Path, metavar="FILE", help="a label a line (default: numbers from 0)")
     task.add_argument("--reducer", choices=tuple(REDUCERS), help="token reduction without weights (default: none)")
     task.add_argument(
-        "--reducer-arguments", type=options.keyword_arguments, metavar="NAME=VALUE,...", help="such as block=6"
+        "--reducer-arguments",
+        type=options.keyword_arguments,
+        metavar="NAME=VALUE,...",
+        help="such as block=6 (default: its own; block, from 0: the one half-way)",
     )
     _add_published(parser.add_argument_group("to a task file, from a published one"))
     images = parser.add_argument_group("to a task file, from PEFT")

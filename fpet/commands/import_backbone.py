@@ -8,10 +8,13 @@ from pathlib import Path
 
 from fpet.backbone import Backbone, save_backbone
 from fpet.commands import options
-from fpet.errors import BackboneError
+from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import read_bytes
 from fpet.preprocess import Triple
 from fpet.provenance import versions
+from fpet.untrained import preprocessing_of
+
+_SUFFIX = ".safetensors"
 
 _DESCRIPTION = f"""Reads a Vision Transformer once and writes a safetensors file that says itself what it is, for
 --backbone and for the service. SOURCE is a checkpoint (safetensors or torch: timm, DeiT, DINOv2, CLIP; .npz: the
@@ -38,6 +41,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Reads, writes, and says what was written."""
     output: Path = arguments.output
+    if output.suffix != _SUFFIX:  # by which whoever reads it tells what it is
+        raise UnsupportedError(f"{output}: a backbone file's name ends in {_SUFFIX}")
     options.refuse_existing(output)
     normalization = {name: getattr(arguments, name) for name in ("mean", "std") if getattr(arguments, name)}
     backbone = options.open_backbone(
@@ -48,8 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
     )
     rows, columns = backbone.geometry.grid
     described = f"{backbone.architecture}, {rows}x{columns} patches, {options.resampling(backbone)}".rstrip(", ")
-    print(f"{output}: {described}; fingerprint {backbone.fingerprint[:12]}")
+    print(f"{output}: {described}; {_normalisation(backbone)}; fingerprint {backbone.fingerprint[:12]}")
     return 0
+
+
+def _normalisation(backbone: Backbone) -> str:
+    """What a wrong one of would cost accuracy and raise no error."""
+    images = preprocessing_of(backbone)
+    return "; ".join(f"{name} {','.join(f'{one:g}' for one in getattr(images, name))}" for name in ("mean", "std"))
 
 
 def _provenance(source: str, backbone: Backbone) -> dict[str, object]:

@@ -49,6 +49,8 @@ _RECIPE_HELP = {
 # What a service of the folder serves is replaced at once, never half written.
 _INSTEAD = "; to train a task anew that is served, name another folder's --output, and then move or PUT that file here"
 _CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(PRECISIONS)}
+# What follows from other numbers of the recipe, unless it is given.
+_DERIVED = {"warmup_epochs": f"a tenth of the epochs, at most {Recipe.warmup_epochs}"}
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -81,10 +83,10 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         recipe.add_argument(
             "--" + item.name.replace("_", "-"),
             type=type(default),
-            default=default,
+            default=None if item.name in _DERIVED else default,
             choices=_CHOICES.get(item.name),
             metavar=type(default).__name__.upper(),
-            help=f"{_RECIPE_HELP[item.name]} (default: {default})",
+            help=f"{_RECIPE_HELP[item.name]} (default: {_DERIVED.get(item.name, default)})",
         )
 
 
@@ -176,8 +178,11 @@ def _save(output: Path, fitted: Fitted, dataset: Dataset, recipe: Recipe) -> Non
 
 
 def _recipe(arguments: argparse.Namespace) -> Recipe:
+    values = {item.name: getattr(arguments, item.name) for item in dataclasses.fields(Recipe)}
+    if values["warmup_epochs"] is None:
+        values["warmup_epochs"] = Recipe.warm_up(values["epochs"])
     try:
-        return Recipe(**{item.name: getattr(arguments, item.name) for item in dataclasses.fields(Recipe)})
+        return Recipe(**values)
     except ValueError as error:
         raise UnsupportedError(str(error)) from error
 

@@ -98,9 +98,7 @@ def read_peft(folder: Path, depth: int) -> PeftTask:
         elif name in _HEADS:
             tensors[_HEADS[name]] = value.float()
         else:
-            raise UnsupportedError(
-                f"{folder}: {name!r} is not covered: no layer of a ViT of {depth} blocks, or no LoRA"
-            )
+            raise UnsupportedError(f"{folder}: {name!r} is not covered: {_why_not(module if suffix else '', depth)}")
     classes = _classes(folder, tensors)
     _check_targets(config, adapted, depth)
     targets = parse_targets("+".join({target: None for _, target in adapted.values()}))
@@ -109,6 +107,18 @@ def read_peft(folder: Path, depth: int) -> PeftTask:
         HeadSpec(bias="head.bias" in tensors),
         classes,
         tensors,
+    )
+
+
+def _why_not(module: str, depth: int) -> str:
+    """module: that a LoRA is for; empty if it is none."""
+    if not module:
+        return "it is no LoRA, and no classifier"
+    last = module.rpartition(".")[2]
+    return (
+        f"{module} is no linear layer of the blocks of a ViT of {depth}. PEFT adapts all modules whose names end in a "
+        f"target, such as {last!r}: a pattern leaves others out, such as target_modules=r'.*blocks\\.\\d+\\..*{last}', "
+        "and modules_to_save trains the classifier"
     )
 
 

@@ -224,11 +224,11 @@ def visible(folder: Path) -> list[Path]:
 
 def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:
     index = {label: i for i, label in enumerate(labels)}
-    pictures = []
-    for label in visible(folder):
-        if label.name not in index or not label.is_dir():
-            raise DataError(f"{label} is not a class folder: the classes are {first(labels)}")
-        pictures += [Picture(path, index[label.name]) for path in _files(label)]
+    found = visible(folder)
+    if strays := [str(path) for path in found if path.name not in index or not path.is_dir()]:
+        what = "is not a class folder" if len(strays) == 1 else "are not class folders"
+        raise DataError(f"{first(strays)} {what}: the classes are {first(labels)}")
+    pictures = [Picture(path, index[label.name]) for label in found for path in _files(label)]
     if not pictures:
         raise DataError(f"{folder} holds no images: expected {folder.name}/<class>/<image>")
     return pictures
