@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+import fpet
 from fpet import weights
 from service.admission import check_queue
 from service.captures import start_captures
@@ -36,7 +36,6 @@ from service.runtime import running
 from service.settings import ALL, Settings
 from service.tracing import Tracing, start_tracing
 
-_PACKAGE = "fpet-serve"
 _DESCRIPTION = """Image classifiers from one frozen Vision Transformer, small adapters and token reduction.
 
 Every error is `{"error": sentence, "error_type": word}`."""
@@ -66,8 +65,8 @@ def create_app(settings: Settings) -> FastAPI:
             await asyncio.to_thread(tracing.close)
 
     app = FastAPI(
-        title=_PACKAGE,
-        version=version(_PACKAGE),
+        title="fpet-serve",
+        version=fpet.__version__,
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,  # to the host that the client names, without its proxy's scheme and path

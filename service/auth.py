@@ -20,7 +20,7 @@ def check_client(keys: Sequence[SecretStr], admin: SecretStr | None, authorizati
 
     Raises:
         ForbiddenError: if the key is wrong.
-        UnauthorizedError: if the request has none.
+        UnauthorizedError: if the request has no Bearer key.
     """
     if not keys:
         return
@@ -36,7 +36,7 @@ def check_admin(key: SecretStr | None, authorization: str | None) -> None:
 
     Raises:
         ForbiddenError: if the key is wrong, or the service has none.
-        UnauthorizedError: if the request has none.
+        UnauthorizedError: if the request has no Bearer key.
     """
     if key is None:
         raise ForbiddenError("tasks cannot be changed: the service was started without an admin key")

@@ -87,7 +87,7 @@ def interpolated(measured: Sequence[tuple[int, float]], at: int) -> float:
     return measured[-1][1]
 
 
-def batch_sizes(largest: int) -> list[int]:
+def doublings(largest: int) -> list[int]:
     """1, 2, 4, ... and the largest."""
     return sorted({*(2**i for i in range(largest.bit_length())), largest})
 

@@ -3,7 +3,7 @@
 ServiceError
 ├── BadRequestError        400  the body is empty or not what its content type says
 ├── BadImageError          400  an image that is undecodable, truncated or animated
-├── UnauthorizedError      401  the request needs a key and has none
+├── UnauthorizedError      401  the request needs a key and has no Bearer key
 ├── ForbiddenError         403  the key is wrong, or tasks cannot be changed at all
 ├── UnknownTaskError       404
 ├── SlowRequestError       408  the body did not arrive in time
@@ -54,7 +54,7 @@ class BadImageError(ServiceError):
 
 
 class UnauthorizedError(ServiceError):
-    """The request needs a key and has none."""
+    """The request needs a key and has no Bearer key."""
 
     status = 401
     error_type = "unauthorized"

@@ -16,7 +16,7 @@ from fpet.allocator import return_freed_memory
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
 from fpet.task import Task
-from service.calibration import alternate, batch_sizes
+from service.calibration import alternate, doublings
 from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError, ServiceError
 from service.folded import FoldedCache, Instance, make_instance
@@ -105,7 +105,7 @@ class Folding:
                 raise ConflictError(f"{task.header.name}: its file or the backbone's is another by now") from error
             if not self._put(task, instance, pinned=True):
                 raise ConflictError(f"the task {task.header.name!r} is another by now")
-            self._pool.submit(self._calibrate, task, instance, batch_sizes(self._settings.max_batch))
+            self._pool.submit(self._calibrate, task, instance, doublings(self._settings.max_batch))
 
     def unpin(self, task: LoadedTask) -> None:
         """Treats a task like any other: it stays folded if that is measured to be faster."""
@@ -139,7 +139,7 @@ class Folding:
                 self._in_vain[task] = own / (own + beside)
             elif self._put(task, instance, pinned=False):
                 del self._in_vain[task]
-                self._calibrate(task, instance, batch_sizes(self._settings.max_batch))
+                self._calibrate(task, instance, doublings(self._settings.max_batch))
         except ConflictError as error:
             del self._in_vain[task]
             logger.info("the task %s stays unfolded for now: %s", task.header.name, error)

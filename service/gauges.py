@@ -8,10 +8,10 @@ from typing import get_args
 import torch
 from prometheus_client import CollectorRegistry, Gauge, Info
 
+import fpet
 from service.catalog import Catalog, State
 from service.engine import Engine
 from service.settings import Settings
-from service.v2.describe import server
 
 
 def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, catalog: Catalog) -> None:
@@ -19,7 +19,7 @@ def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, 
     build = Info("fpet_build", "What serves: versions, and where and in which type it computes.", registry=registry)
     build.info(
         {
-            "version": server().version,
+            "version": fpet.__version__,
             "torch": str(torch.__version__),
             "device": str(engine.device),
             "dtype": str(engine.dtype).removeprefix("torch."),

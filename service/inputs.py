@@ -69,25 +69,12 @@ class BodyReader:
             async with _arriving(deadline):
                 return await self._read_multipart(request, options.get(b"boundary"))
         if media_type == JSON:
-            return await unless_gone(request, self._parse_json(await self.read_whole(request, deadline), deadline))
+            body = await read_body(request, deadline, self.max_body)
+            return await unless_gone(request, self._parse_json(body, deadline))
         if media_type == BYTES or media_type.startswith("image/"):
-            return [await self.read_whole(request, deadline)]
+            return [await read_body(request, deadline, self.max_body)]
         sent = f"content type {media_type!r}" if media_type else "a body without content type"
         raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
-
-    async def read_whole(self, request: Request, deadline: Deadline, *, may_be_empty: bool = False) -> bytes:
-        """The body as it is, of any content type.
-
-        Raises:
-            BadRequestError, TooLargeError: if it is empty or too long.
-            SlowRequestError, ClientGoneError: if it did not arrive.
-            DeadlineExceededError: if it did not by the client's own deadline.
-        """
-        async with _arriving(deadline):
-            body = b"".join([chunk async for chunk in self._chunks(request)])
-        if not body and not may_be_empty:
-            raise BadRequestError("the body is empty")
-        return body
 
     async def _parse_json(self, body: bytes, deadline: Deadline) -> list[bytes]:
         async with deadline.limit():
@@ -99,7 +86,7 @@ class BodyReader:
         form = _Form(self.max_images)
         try:
             parser = MultipartParser(boundary, form.callbacks())
-            async for chunk in _behind_preamble(self._chunks(request), boundary):
+            async for chunk in _behind_preamble(_chunks(request, self.max_body), boundary):
                 parser.write(chunk)
         except FormParserError as error:
             raise BadRequestError(f"the body is not {MULTIPART}: {error}") from error
@@ -110,20 +97,37 @@ class BodyReader:
             raise BadRequestError(f"the {MULTIPART} body has no parts")
         return [bytes(part) for part in form.parts]
 
-    async def _chunks(self, request: Request) -> AsyncIterator[bytes]:
-        """The body as it arrives; nothing is read once it is known to be too long."""
-        announced = request.headers.get("content-length", "0")
-        if announced.isdecimal():
-            self._require_short(int(announced))
-        length = 0
-        async for chunk in request.stream():
-            length += len(chunk)
-            self._require_short(length)
-            yield chunk
 
-    def _require_short(self, length: int) -> None:
-        if length > self.max_body:
-            raise TooLargeError(f"the body is longer than the limit of {self.max_body} bytes")
+async def read_body(request: Request, deadline: Deadline, max_bytes: int, *, may_be_empty: bool = False) -> bytes:
+    """The body as it is, of any content type.
+
+    Raises:
+        BadRequestError, TooLargeError: if it is empty or too long.
+        SlowRequestError, ClientGoneError: if it did not arrive.
+        DeadlineExceededError: if it did not by the client's own deadline.
+    """
+    async with _arriving(deadline):
+        body = b"".join([chunk async for chunk in _chunks(request, max_bytes)])
+    if not body and not may_be_empty:
+        raise BadRequestError("the body is empty")
+    return body
+
+
+async def _chunks(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
+    """The body as it arrives; nothing is read once it is known to be too long."""
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal():
+        _require_short(int(announced), max_bytes)
+    length = 0
+    async for chunk in request.stream():
+        length += len(chunk)
+        _require_short(length, max_bytes)
+        yield chunk
+
+
+def _require_short(length: int, max_bytes: int) -> None:
+    if length > max_bytes:
+        raise TooLargeError(f"the body is longer than the limit of {max_bytes} bytes")
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 from fpet.threads import compute_in
+from service.calibration import doublings
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,7 @@ def candidates(cores: int, workers: int, threads: int) -> list[Parallelism]:
     if threads:
         return [Parallelism(workers or max(1, cores // threads), threads)]
     most = min(_MOST_THREADS, max(1, cores // (workers or 1)))
-    counts = sorted({*(2**i for i in range(most.bit_length())), most})
-    return [Parallelism(workers or cores // count, count) for count in counts]
+    return [Parallelism(workers or cores // count, count) for count in doublings(most)]
 
 
 def measure(ways: Sequence[Parallelism], forward: Callable[[], object]) -> dict[Parallelism, float]:

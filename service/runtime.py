@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from fpet.errors import TaskError
 from service.batcher import Batcher
-from service.calibration import batch_sizes
+from service.calibration import doublings
 from service.catalog import Catalog
 from service.decode import Decoder
 from service.engine import Engine
@@ -41,9 +41,6 @@ Result = TypeVar("Result")
 # Images in the forwards that are timed to choose how many run at once: a batch under some load, and quick to run.
 _TRIAL_BATCH = 4
 
-# Bytes of JSON that is parsed where all requests are answered: it takes no longer than they notice.
-_SMALL_BODY = 2**16
-
 Status = Literal["starting", "ready", "draining", "failed"]
 
 
@@ -70,8 +67,6 @@ class Runtime:
         self.folding = Folding(settings, metrics, engine, self._folder, catalog.serving, read=catalog.read)
         self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
-        self.small_reader = BodyReader(_SMALL_BODY, 1, self._decode_pool)
-        self.task_reader = BodyReader(settings.max_task_bytes, 1, self._decode_pool)
         decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool, self._large)
         self.explanations = Explanations(engine, decoder, self._explainer)
         self.batcher: Batcher[Group, Work, Output] = Batcher(
@@ -202,7 +197,7 @@ class Runtime:
 
     def _calibrate(self, task: LoadedTask) -> None:
         mixed = self.settings.max_batch_tasks > 1
-        for size in batch_sizes(self.settings.max_batch):
+        for size in doublings(self.settings.max_batch):
             # A task may leave service before it is its turn: then it matters only to what it answered until then.
             wanted = task in self.catalog.serving() or task.family.timings.awaited
             if wanted and self.status != "draining":

@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from service.metrics import CALIBRATED, Metrics, Reading
+from service.schemas import ShadowSavings, TaskSavings
 from service.task_labels import OTHER
 
 
-@dataclass(frozen=True)
-class Shadow:
-    """Totals over what ran again in both ways, of one task label; agreeing: images with the same label in both."""
-
-    images: int
-    agreeing: int
-    reduced_seconds: float
-    full_seconds: float
-
-
-@dataclass(frozen=True)
-class Saving:
-    """Totals over the reduced forwards of one task label."""
-
-    task: str
-    images: int
-    tokens_in: int
-    tokens_out: int
-    forward_seconds: float
-    baseline_seconds: float
-    shadow: Shadow
-
-
-def savings(metrics: Metrics) -> list[Saving]:
+def savings(metrics: Metrics) -> list[TaskSavings]:
     """What the counters say about reduced forwards, by task label, so that no two pages can disagree.
 
     They are read once for all of the labels; see `Metrics.read`.
@@ -41,22 +17,34 @@ def savings(metrics: Metrics) -> list[Saving]:
     return [saving for saving in all_labels if saving.task != OTHER or saving.images]
 
 
-def _saving(reading: Reading, task: str) -> Saving:
+def _saving(reading: Reading, task: str) -> TaskSavings:
     def reduced(name: str) -> float:
         return reading.value(f"{name}_total", task=task, tokens="reduced")
 
-    return Saving(
+    forward = reduced("forward_seconds")
+    baseline = reading.value("forward_baseline_seconds_total", task=task, source=CALIBRATED)
+    return TaskSavings(
         task=task,
         images=int(reduced("images")),
         tokens_in=int(reduced("tokens_in")),
         tokens_out=int(reduced("tokens_out")),
-        forward_seconds=reduced("forward_seconds"),
-        baseline_seconds=reading.value("forward_baseline_seconds_total", task=task, source=CALIBRATED),
+        forward_seconds=forward,
+        baseline_seconds=baseline,
+        speedup=baseline / forward if forward > 0 and baseline > 0 else None,
         shadow=_shadow(reading, task),
     )
 
 
-def _shadow(reading: Reading, task: str) -> Shadow:
+def _shadow(reading: Reading, task: str) -> ShadowSavings | None:
     agreeing, others = (reading.value("shadow_agreement_total", task=task, agree=agree) for agree in ("true", "false"))
     reduced, full = (reading.value("shadow_seconds_total", task=task, tokens=tokens) for tokens in ("reduced", "full"))
-    return Shadow(images=int(agreeing + others), agreeing=int(agreeing), reduced_seconds=reduced, full_seconds=full)
+    images = agreeing + others
+    if not (images and reduced and full):  # a reading may fall between the counters of the first shadow
+        return None
+    return ShadowSavings(
+        images=int(images),
+        agreement=agreeing / images,
+        reduced_seconds=reduced,
+        full_seconds=full,
+        speedup=full / reduced,
+    )

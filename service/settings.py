@@ -6,10 +6,11 @@ An option `max_batch` is the environment variable FPET_MAX_BATCH and the flag --
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "FPET_"
@@ -18,8 +19,18 @@ SECRETS = ("admin_key", "api_keys")  # options that are no flags; each may be in
 
 Format = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
 
+# What ends a header or is refused in one by the server, which takes all else; clients send keys in UTF-8.
+_IN_NO_HEADER = re.compile(r"[\0\n\v\f\r\ud800-\udfff]")
 
-Key = Annotated[SecretStr, Field(min_length=16)]
+
+def _can_be_sent(key: SecretStr) -> SecretStr:
+    text = key.get_secret_value()
+    if _IN_NO_HEADER.search(text) or text != text.strip(" \t"):  # around a header's value blanks mean nothing
+        raise ValueError("no header can hold this key; it has to be one line of UTF-8, with no blanks around it")
+    return key
+
+
+Key = Annotated[SecretStr, Field(min_length=16), AfterValidator(_can_be_sent)]
 
 
 def _split(value: object) -> object:
@@ -43,7 +54,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
     )
 
-    host: str = Field(default="127.0.0.1", description="address to listen on")
+    host: str = Field(default="127.0.0.1", description="address to listen on; empty: all, of IPv4 and of IPv6")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     root_path: str = Field(
         default="",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import fpet
 from fpet.errors import UnsupportedError
 from service.exchange import Exchange, Inferred
 
@@ -47,7 +47,7 @@ def start_tracing(endpoint: str | None) -> Tracing | None:
             logger.warning("%s is set, but %s", asking, missing)
             return None
         raise UnsupportedError(missing) from error
-    resource = Resource({"service.name": _NAME, "service.version": version(_NAME)})
+    resource = Resource({"service.name": _NAME, "service.version": fpet.__version__})
     provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
     exporter = OTLPSpanExporter(endpoint=endpoint and endpoint.rstrip("/") + "/v1/traces")
     provider.add_span_processor(BatchSpanProcessor(exporter))

@@ -12,7 +12,7 @@ import torch
 from serving import Files, small_settings
 
 from fpet.task import Task
-from service.calibration import batch_sizes
+from service.calibration import doublings
 from service.engine import Engine
 from service.folding import Folding
 from service.loaded import LoadedTask
@@ -54,7 +54,7 @@ class Part:
 
     def wait(self) -> None:
         """Until all that was begun in the pool has ended; the timing of one size of batches begins that of the next."""
-        for _ in range(1 + len(batch_sizes(4))):
+        for _ in range(1 + len(doublings(4))):
             self.pool.submit(int).result()
 
     def folded(self, task: LoadedTask) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,6 +170,50 @@ def test_keys_that_would_not_keep_anybody_out_are_refused(
         Settings(api_keys_file=tmp_path / "keys", tasks=tmp_path, **options)  # type: ignore[arg-type]
     for secret in ("secret-1234", FIRST, SECOND):
         assert secret not in str(caught.value)
+
+
+CONTROLS = [chr(code) for code in (*range(32), 127)]
+LOST = "\0\n\v\f\r"  # which end a header, or which the server does not take
+
+
+def asked_raw(service: Serving, authorization: bytes) -> int:
+    """The status for a header that no client would check before."""
+    head = b"GET /v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: " + authorization + b"\r\n\r\n"
+    with socket.create_connection(service.address, timeout=20) as connection:
+        connection.sendall(head)
+        return int(connection.makefile("rb").readline().split()[1])
+
+
+def test_every_key_that_is_accepted_can_be_sent_and_no_other(small_files: Files) -> None:
+    keys = {between: f"a-key-of{between}whoever-asks" for between in (*CONTROLS, " ", "à", "\x85", "ключ", "\u2028")}
+    sendable = [SecretStr(key) for between, key in keys.items() if between not in LOST]
+    with serving(small_settings(small_files, api_keys=sendable, watch=False)) as service:
+        for between, key in keys.items():
+            assert asked_raw(service, f"Bearer {key}".encode()) == (400 if between in LOST else 200), repr(between)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(f"first-part-of{lost}the-second-part" for lost in LOST),
+        "first-part-of\r\nthe-second-part",
+        " the-second-part-after-a-blank",
+        "the-second-part-before-a-tab\t",
+        "the-second-part-not-utf8-\udce9",
+    ],
+)
+def test_a_key_that_cannot_be_sent_keeps_the_service_from_starting(tmp_path: Path, key: str) -> None:
+    for options in ({"admin_key": key}, {"api_keys": [FIRST, key]}):
+        with pytest.raises(ValidationError, match=next(iter(options))) as caught:
+            Settings(tasks=tmp_path, **options)  # type: ignore[arg-type]
+        assert "second-part" not in str(caught.value)
+
+
+def test_the_file_of_the_admin_key_holds_one(tmp_path: Path) -> None:
+    (tmp_path / "admin").write_text(f"{FIRST}\n{SECOND}\n")
+    with pytest.raises(ValidationError, match=r"admin_key\n.* it has to be one line of UTF-8") as caught:
+        Settings(admin_key_file=tmp_path / "admin", tasks=tmp_path)
+    assert FIRST not in str(caught.value)
 
 
 def test_a_variable_that_is_empty_is_no_open_door(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from changing import IMAGE, put, task_file
 from serving import ADMIN, KEY, Files, serving, small_settings
 
 from fpet.header import Method
-from service.calibration import Calibration, Point, alternate, batch_sizes, measure
+from service.calibration import Calibration, Point, alternate, doublings, measure
 
 
 def point(batch_size: int, *ratios: float) -> Point:
@@ -21,9 +21,9 @@ def point(batch_size: int, *ratios: float) -> Point:
 THREE = Calibration((point(1, *[0.5] * 12), point(4, *[2.0] * 12), point(8, *[1.0] * 12)))
 
 
-@pytest.mark.parametrize(("largest", "sizes"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])])
-def test_batch_sizes_double_up_to_the_largest(largest: int, sizes: list[int]) -> None:
-    assert batch_sizes(largest) == sizes
+@pytest.mark.parametrize(("largest", "numbers"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])])
+def test_numbers_double_up_to_the_largest(largest: int, numbers: list[int]) -> None:
+    assert doublings(largest) == numbers
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from service.metrics import MAX_TASK_LABELS, Forward, Metrics
-from service.savings import Saving, Shadow, savings
+from service.savings import savings
+from service.schemas import ShadowSavings, TaskSavings
 from service.statistics import Statistics
 from service.task_labels import OTHER, TaskLabels
 
@@ -106,7 +107,18 @@ def test_savings_are_those_of_reduced_forwards() -> None:
     made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
     made.count_batch([Forward("digits", True, 1, 10, 5, seconds=1.0, baseline_seconds=1.5)])
     made.count_batch([Forward("digits", False, 1, 10, 10, seconds=7.0, baseline_seconds=None)])
-    assert Saving("digits", 3, 30, 15, 3.0, 4.5, Shadow(0, 0, 0.0, 0.0)) in savings(made)
+    assert savings(made) == [
+        TaskSavings(
+            task="digits",
+            images=3,
+            tokens_in=30,
+            tokens_out=15,
+            forward_seconds=3.0,
+            baseline_seconds=4.5,
+            speedup=1.5,
+            shadow=None,
+        )
+    ]
     assert value(made, "forward_seconds_total", task="digits", tokens="full") == 7.0
     assert value(made, "batch_size_sum") == 4
     assert value(made, "batch_tasks_sum") == 3
@@ -117,8 +129,12 @@ def test_shadows_tell_time_and_agreement_by_task() -> None:
     made.add_task("plain", 1)
     made.count_shadow(["digits", "digits", "plain"], [True, False, True], reduced_seconds=3.0, full_seconds=6.0)
     shadows = {saving.task: saving.shadow for saving in savings(made)}
-    assert shadows["digits"] == Shadow(images=2, agreeing=1, reduced_seconds=2.0, full_seconds=4.0)
-    assert shadows["plain"] == Shadow(images=1, agreeing=1, reduced_seconds=1.0, full_seconds=2.0)
+    assert shadows["digits"] == ShadowSavings(
+        images=2, agreement=0.5, reduced_seconds=2.0, full_seconds=4.0, speedup=2.0
+    )
+    assert shadows["plain"] == ShadowSavings(
+        images=1, agreement=1.0, reduced_seconds=1.0, full_seconds=2.0, speedup=2.0
+    )
 
 
 def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:

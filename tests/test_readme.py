@@ -94,6 +94,13 @@ def test_every_path_is_listed() -> None:
         assert f"{path}`" in README, path
 
 
+def test_every_status_of_an_error_is_listed_and_no_other() -> None:
+    paths = create_app(Settings(calibration_repeats=0)).openapi()["paths"]
+    answers = {status for methods in paths.values() for method in methods.values() for status in method["responses"]}
+    listed = re.findall(r"^\| (\d{3}(?:, \d{3})*) \| ", README, re.MULTILINE)
+    assert {status for row in listed for status in row.split(", ")} == {one for one in answers if one >= "400"}
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "serve"])
 def test_every_command_is_named(command: str) -> None:
     assert f"fpet {command}" in README

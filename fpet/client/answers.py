@@ -22,7 +22,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """Tokens of an image at the first block and after the last."""
+    """Tokens of an image at the first block and after the last; where each image decides how many, the most.
+
+    Of an answer that is the most that any of the request's images kept, of a task the most that any image may keep.
+    """
 
     into: int
     out: int

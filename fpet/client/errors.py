@@ -3,7 +3,7 @@
 FpetError
 ├── ImageError                 an image that cannot be read or encoded here; of it nothing is sent
 └── ServiceError               any other answer that is no success
-    ├── UnauthorizedError      401  the request needs a key and has none
+    ├── UnauthorizedError      401  the request needs a key and has no Bearer key
     ├── ForbiddenError         403  the key is wrong, or does not permit this
     ├── NotFoundError          404  no such task, or no such service at this address
     ├── ConflictError          409  the task is not, or no longer, the one that was meant
@@ -51,7 +51,7 @@ class ServiceError(FpetError):
 
 
 class UnauthorizedError(ServiceError):
-    """The request needs a key and has none."""
+    """The request needs a key and has no Bearer key."""
 
 
 class ForbiddenError(ServiceError):

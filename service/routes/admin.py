@@ -12,7 +12,7 @@ from service.auth import check_admin
 from service.catalog import Entry
 from service.deadline import Deadline
 from service.errors import ConflictError, InvalidTaskError, UnknownTaskError
-from service.inputs import BYTES
+from service.inputs import BYTES, read_body
 from service.loaded import LoadedTask
 from service.routes.common import AuthorizationDep, RuntimeDep
 from service.routes.described import ETAG, Described, admin_errors, told
@@ -72,7 +72,7 @@ async def put_task(
     conditions: ConditionsHeader,
 ) -> TaskInfo:
     """Puts a task into service, or another file in its place. Until it answers, the old one serves."""
-    data = await runtime.task_reader.read_whole(request, Deadline.after(runtime.settings.deadline))
+    data = await read_body(request, Deadline.after(runtime.settings.deadline), runtime.settings.max_task_bytes)
 
     def put() -> tuple[bool, Entry]:
         _check(conditions, runtime, task)

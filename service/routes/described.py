@@ -13,7 +13,7 @@ from service.v2.binary import HEADER_LENGTH
 
 _ERRORS = {
     400: ("the body is empty, or an image undecodable, truncated or animated", "bad_image", "the image is empty"),
-    401: ("no key", "unauthorized", "this needs the header 'Authorization: Bearer <API key>'"),
+    401: ("no Bearer key", "unauthorized", "this needs the header 'Authorization: Bearer <API key>'"),
     403: ("a wrong key", "forbidden", "the API key is wrong"),
     404: ("unknown task", "unknown_task", "there is no task 'shoes'; GET /v1/tasks lists them"),
     408: ("the body did not arrive in time", "slow_request", "the body did not arrive within 30 seconds"),
@@ -37,7 +37,7 @@ _ERRORS = {
     ),
 }
 _ADMIN_ERRORS = {
-    401: ("no key", "unauthorized", "changing tasks needs the header 'Authorization: Bearer <admin key>'"),
+    401: ("no Bearer key", "unauthorized", "changing tasks needs the header 'Authorization: Bearer <admin key>'"),
     403: ("a wrong key, or no task can be changed", "forbidden", "the admin key is wrong"),
 }
 
@@ -51,7 +51,7 @@ _HEADERS = {
     "x-inference-time": ("number", "milliseconds from there to the end of the last forward"),
     "x-total-time": ("number", "milliseconds from the arrival of the request"),
     "x-tokens-in": ("integer", "tokens of an image at the first block"),
-    "x-tokens-out": ("integer", "tokens of an image after the last block"),
+    "x-tokens-out": ("integer", "tokens of an image after the last block; where each image decides, the most"),
     HEADER_LENGTH: ("integer", "bytes of the JSON, if those of tensors follow it"),
     "accept-encoding": ("string", "content encodings that are accepted, if another was sent"),
     "retry-after": ("integer", "seconds after which to ask again, if that may help"),

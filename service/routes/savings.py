@@ -9,8 +9,8 @@ from service.loaded import LoadedTask
 from service.routes.common import RuntimeDep
 from service.routes.described import Described
 from service.runtime import Runtime
-from service.savings import Saving, Shadow, savings
-from service.schemas import CalibrationPoint, Savings, ShadowSavings, TaskCalibration, TaskSavings
+from service.savings import savings
+from service.schemas import CalibrationPoint, Savings, TaskCalibration
 
 router = APIRouter(tags=["savings"], route_class=Described)
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["savings"], route_class=Described)
 def get_savings(runtime: RuntimeDep) -> Savings:
     """What token reduction saved since the start, by the same counters as /metrics, and what the baseline rests on."""
     return Savings(
-        tasks=[_task(saving) for saving in savings(runtime.metrics)],
+        tasks=savings(runtime.metrics),
         calibration=[
             TaskCalibration(task=task.header.name, points=_points(_calibration(runtime, task)))
             for task in runtime.catalog.serving()
@@ -31,32 +31,6 @@ def _calibration(runtime: Runtime, task: LoadedTask) -> Calibration:
     """What the task's baseline rests on as it is served now."""
     instance, _ = runtime.folding.state(task)
     return task.family.timings.calibration(instance is not None)
-
-
-def _task(saving: Saving) -> TaskSavings:
-    known = saving.forward_seconds > 0 and saving.baseline_seconds > 0
-    shadow = saving.shadow
-    return TaskSavings(
-        task=saving.task,
-        images=saving.images,
-        tokens_in=saving.tokens_in,
-        tokens_out=saving.tokens_out,
-        forward_seconds=saving.forward_seconds,
-        baseline_seconds=saving.baseline_seconds,
-        speedup=saving.baseline_seconds / saving.forward_seconds if known else None,
-        # A reading may fall between the counters of the first shadow.
-        shadow=_shadow(shadow) if shadow.images and shadow.reduced_seconds and shadow.full_seconds else None,
-    )
-
-
-def _shadow(shadow: Shadow) -> ShadowSavings:
-    return ShadowSavings(
-        images=shadow.images,
-        agreement=shadow.agreeing / shadow.images,
-        reduced_seconds=shadow.reduced_seconds,
-        full_seconds=shadow.full_seconds,
-        speedup=shadow.full_seconds / shadow.reduced_seconds,
-    )
 
 
 def _points(calibration: Calibration) -> list[CalibrationPoint]:

@@ -13,7 +13,7 @@ from service.disconnect import unless_gone
 from service.errors import UnknownTaskError
 from service.exchange import inferring
 from service.inference import Inference
-from service.inputs import BYTES, JSON
+from service.inputs import BYTES, JSON, read_body
 from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
 from service.routes.common import DeadlineDep, RuntimeDep, hold, note
@@ -188,7 +188,7 @@ async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline:
     loop = asyncio.get_running_loop()
     arrived = loop.time()
     with runtime.inferences.admitted([task]) as ticket:
-        body = await runtime.reader.read_whole(request, deadline)
+        body = await read_body(request, deadline, runtime.settings.max_body)
         question, inference = await unless_gone(request, _ask(request, body, ticket, task, runtime, deadline=deadline))
     note(request, task, inference)
     answered = answer(task, question, inference.outputs)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 
 from service.deadline import Deadline
 from service.errors import NotReadyError
-from service.inputs import JSON, Model, parse
+from service.inputs import JSON, Model, parse, read_body
 from service.routes.admin import ConditionsHeader, authorized, change, put_into_service
 from service.routes.common import RuntimeDep
 from service.routes.described import Described, admin_errors, errors
@@ -17,6 +17,9 @@ from service.v2.describe import index_entry
 from service.v2.schemas import ChangeRequest, IndexEntry, IndexRequest
 
 router = APIRouter(tags=["open inference protocol"], route_class=Described)
+
+# Bytes of JSON that is parsed where all requests are answered: it takes no longer than they notice.
+_MAX_BODY = 2**16
 
 
 def _body(schema: type[Model]) -> dict[str, Any]:
@@ -70,6 +73,5 @@ def _refusal(runtime: Runtime) -> str | None:
 
 async def _read(request: Request, runtime: Runtime, schema: type[Model]) -> Model:
     """The body, which may be missing."""
-    deadline = Deadline.after(runtime.settings.deadline)
-    body = await runtime.small_reader.read_whole(request, deadline, may_be_empty=True)
+    body = await read_body(request, Deadline.after(runtime.settings.deadline), _MAX_BODY, may_be_empty=True)
     return parse(schema, body or b"{}")

@@ -7,8 +7,7 @@ such a client can fill in without knowing how a task normalises. The configurati
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
+import fpet
 from service.catalog import Entry
 from service.loaded import LoadedTask
 from service.settings import Settings
@@ -28,7 +27,6 @@ from service.v2.schemas import (
 )
 from service.v2.tensors import DATATYPES, PIXELS
 
-_PACKAGE = "fpet-serve"
 _PLATFORM = "fpet"
 _EXTENSIONS = [
     "binary_tensor_data",
@@ -43,7 +41,7 @@ _EXTENSIONS = [
 
 def server() -> ServerMetadata:
     """The service and the extensions of the protocol that it speaks."""
-    return ServerMetadata(name=_PACKAGE, version=version(_PACKAGE), extensions=_EXTENSIONS)
+    return ServerMetadata(name="fpet-serve", version=fpet.__version__, extensions=_EXTENSIONS)
 
 
 def metadata(task: LoadedTask) -> ModelMetadata:
