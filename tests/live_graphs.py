@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 
+import torch
 from torch import Tensor
 
 from fpet.captured import Forward
@@ -72,3 +73,11 @@ class OldWeights(LiveGraphs):
         for parameter in model.parameters():
             parameter.data = parameter.data.clone()
         return super().capture(forward)
+
+
+class Garbled(LiveGraphs):
+    """Replays into memory that holds no numbers."""
+
+    def capture(self, forward: Forward) -> Forward:
+        live = super().capture(forward)
+        return lambda: live().fill_(torch.nan)

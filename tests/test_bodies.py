@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -213,3 +214,14 @@ def test_an_image_counts_once_a_task(service: Serving) -> None:
     few, many = (service.client.post(MANY, **form([IMAGE] * number)) for number in (limit // 2, limit // 2 + 1))
     assert (few.status_code, many.status_code) == (200, 413)
     assert many.json()["error"] == "33 images for 2 tasks; the limit for their product is 64"
+
+
+def test_a_timeout_in_the_body_counts_from_the_arrival_of_the_request(service: Serving) -> None:
+    timeout = 0.5
+    body = json.dumps({"inputs": [ENCODED], "parameters": {"timeout": round(1e6 * timeout)}}).encode()
+    with closing(begin(service, path=INFER, length=len(body))) as connection:
+        service.until(lambda: service.metric("queue_size") == 1)
+        over = time.monotonic() + timeout
+        service.until(lambda: time.monotonic() > over)
+        connection.sendall(body)
+        assert answer_on(connection).status == 504

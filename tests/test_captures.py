@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from live_graphs import Broken, LiveGraphs, OldWeights, Stale, Timed
+from live_graphs import Broken, Garbled, LiveGraphs, OldWeights, Stale, Timed
 from serving import Files, small_settings, write_task
 from small import ADAPTFORMER, BDM, IN_ALL_BLOCKS, small_backbone, small_header
 from torch import Tensor, nn
@@ -161,6 +161,7 @@ def test_some_are_never_captured(
         (Broken(), "operation not permitted"),
         (Stale(), "its embeddings differ"),
         (OldWeights(), "its embeddings differ"),
+        (Garbled(), "its embeddings differ by nan"),
     ],
 )
 def test_what_cannot_be_captured_serves_as_before(

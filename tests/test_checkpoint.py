@@ -116,3 +116,13 @@ def test_a_run_is_that_of_its_pictures_and_their_labels(
     with torch.random.fork_rng(devices=[]):
         runs = [Run(small_header(backbone), backbone, data, RECIPE) for data in (digits, other)]
     assert runs[0].identity != runs[1].identity
+
+
+def test_a_checkpoint_takes_the_place_of_the_last_one_whole(tmp_path: Path) -> None:
+    path, reader = tmp_path / "run.checkpoint", tmp_path / "reader"
+    Checkpoint("{}", 1, {}, {}).save(path)
+    before = path.read_bytes()
+    os.link(path, reader)  # the last one stays as it is, under whatever name
+    Checkpoint("{}", 2, {}, {}).save(path)
+    assert reader.read_bytes() == before != path.read_bytes()
+    assert Checkpoint.load(path, "{}").epoch == 2

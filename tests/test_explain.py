@@ -20,6 +20,7 @@ from fpet.groups import groups
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from service.decode import decode_image
+from service.explanations import MOST
 
 IMAGES = [pictures.png(seed) for seed in range(8)]
 
@@ -104,3 +105,8 @@ def test_one_image_is_explained_at_a_time(service: Serving) -> None:
     files = [("image", ("x.png", image)) for image in IMAGES[:2]]
     answer = service.client.post("/v1/tasks/digits/explain", files=files)
     assert (answer.status_code, "2 images" in answer.json()["error"]) == (422, True)
+
+
+def test_what_is_refused_leaves_its_place_to_others(service: Serving) -> None:
+    assert [explain(service, b"no image")[0] for _ in range(MOST)] == [400] * MOST
+    assert explain(service, IMAGES[0])[0] == 200

@@ -137,3 +137,17 @@ def test_what_runs_beside_others_is_charged_once() -> None:
         had[group] += costs[group]
         queue.add(group, "ab".index(group), next(numbers))
     assert had["a"] == pytest.approx(had["b"], rel=0.05)
+
+
+def test_what_was_held_against_a_group_is_forgotten_once_nobody_waits() -> None:
+    queue: FairQueue[object, int, int] = FairQueue()
+    first = Group()
+    known = weakref.ref(first)
+    queue.add(first, 0, 0)
+    _, _, charge_first = queue.take(16, int)
+    queue.add("other", 1, 1)
+    charge_first(16.0)  # while another waits
+    _, _, charge = queue.take(16, int)
+    charge(1.0)  # while nobody does
+    del first, charge_first, charge, _
+    assert known() is None

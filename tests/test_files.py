@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from fpet.convert.folder import write_folder
 from fpet.errors import TaskError
 from fpet.files import remove_abandoned, write_atomically
 
@@ -130,3 +131,23 @@ def test_a_writer_is_told_what_it_wrote_whatever_lies_there_by_now(tmp_path: Pat
     assert told(first) == told(path.stat())
     second = write_atomically(path, b"another", TaskError)
     assert told(first) != told(second) == told(path.stat())
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "task"
+    path.write_bytes(b"old")
+    synced: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append((os.fstat(file).st_size, path.read_bytes())))
+    write_atomically(path, b"newer", TaskError)
+    assert synced == [(5, b"old")]
+    assert path.read_bytes() == b"newer"
+
+
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    with pytest.raises(TaskError, match="checkpoint: cannot be written: No such file or directory"):
+        write_folder(path, {"config.json": b"{}", "no/such/folder": b""}, TaskError)
+    assert list(tmp_path.iterdir()) == []
+    write_folder(path, {"config.json": b"{}"}, TaskError)
+    assert [one.name for one in tmp_path.rglob("*")] == ["checkpoint", "config.json"]
+    assert path.stat().st_mode & 0o777 == 0o755

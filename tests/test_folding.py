@@ -14,6 +14,7 @@ from serving import Files, write_foldable
 
 from fpet.header import Method
 from service.errors import ConflictError, InvalidRequestError
+from service.folded import FoldedCache
 from service.work import Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -198,3 +199,19 @@ def test_a_file_that_was_replaced_is_not_folded_under_the_old_digest(small_files
         other = part.serve(write_foldable(tmp_path, "other"))
         with pytest.raises(ConflictError, match="its file or the backbone's is another by now"):
             part.folding.pin(other)
+
+
+def test_what_leaves_service_in_the_moment_in_which_it_is_kept_goes_too(
+    part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, add = part.serve(write_foldable(tmp_path, "first")), FoldedCache.add
+
+    def late(*arguments: object, **options: object) -> None:
+        part.serving.clear()
+        part.folding.retain()
+        add(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FoldedCache, "add", late)
+    with pytest.raises(ConflictError, match="is another by now"):
+        part.pool.submit(part.folding.pin, task).result()
+    assert part.value("resident_bytes", kind="folded") == 0

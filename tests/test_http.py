@@ -9,7 +9,7 @@ import httpx
 import pictures
 import pytest
 from classify_requests import CLASSIFY, IMAGES
-from serving import Serving
+from serving import Files, Serving, serving, small_settings
 
 
 def probabilities(answer: httpx.Response) -> list[list[float]]:
@@ -102,3 +102,12 @@ def test_several_tasks_are_named_in_any_way(service: Serving, tasks: str) -> Non
     answer = service.client.post(url, content=IMAGES[0], headers={"content-type": "image/png"})
     assert answer.status_code == 200, answer.text
     assert [one["task"] for one in answer.json()["results"]] == ["plain", "digits"]
+
+
+def test_images_in_several_batches_are_timed_from_the_first_start_to_the_last_end(small_files: Files) -> None:
+    with serving(small_settings(small_files, max_batch=1, workers=1)) as running:
+        files = [("image", (f"{i}.png", pictures.png(i))) for i in range(5)]
+        times = running.client.post("/v1/tasks/digits/classify", files=files).json()["timings_ms"]
+        forwards = 1000 * running.metric("forward_duration_seconds_sum", tokens="reduced")  # one after another
+    assert times["inference"] > 0.999 * forwards - 0.001
+    assert times["queue"] + times["inference"] <= times["total"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 from plans import PLAN
@@ -72,3 +74,20 @@ def test_two_trainings_and_two_sweeps_do_not_share_an_output(
             assert main(arguments) == 2
         assert capsys.readouterr().err.startswith(f"fpet: {output}: another process is writing it")
         assert not output.exists()
+
+
+def test_a_lock_on_a_file_that_its_last_holder_removed_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, flock, removed = tmp_path / "table.csv", fcntl.flock, []
+
+    def late(file: IO[bytes], how: int) -> None:
+        if not removed:
+            removed.append(output.with_name(".table.csv.lock").unlink())
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with sole_writer(output):
+        assert removed
+        with pytest.raises(TaskError, match="another process is writing it"), sole_writer(output):
+            pass

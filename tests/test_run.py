@@ -14,6 +14,7 @@ from fpet.backbone import Backbone
 from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset, Split
 from fpet.errors import DataError, UnsupportedError
+from fpet.parallel import Group
 from fpet.recipe import Recipe
 from fpet.run import Run
 
@@ -109,3 +110,20 @@ def test_a_run_needs_images_to_choose_the_epoch_on(backbone: Backbone, digits: D
 def test_labels_may_be_a_list(backbone: Backbone, digits: Dataset) -> None:
     listed = dataclasses.replace(digits, labels=list(digits.labels))  # type: ignore[arg-type]
     assert Run(small_header(backbone), backbone, listed, Recipe(batch_size=16)).steps == 5
+
+
+def test_each_epoch_has_an_order_of_its_own(backbone: Backbone, digits: Dataset) -> None:
+    batches: list[torch.Tensor] = []
+
+    class Watched(Group):
+        def share(self, batch: torch.Tensor) -> torch.Tensor:
+            batches.append(batch)
+            return batch
+
+    with torch.random.fork_rng(devices=[]):
+        run = Run(small_header(backbone), backbone, digits, RECIPE, Watched())
+        for _ in range(3):
+            run.advance(lambda: None)
+    orders = torch.cat(batches).view(3, -1).tolist()
+    assert all(sorted(order) == list(range(len(digits.train))) for order in orders)
+    assert orders[0] != orders[1] != orders[2] != orders[0]

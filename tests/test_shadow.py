@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pictures
@@ -71,3 +72,18 @@ def test_nothing_runs_again_unless_asked(small_files: Files) -> None:
     with serving(small_settings(small_files)) as service:
         assert service.classify(IMAGES[0]).status_code == 200
         assert savings_of(service)["shadow"] is None
+
+
+def test_one_that_fails_is_not_the_last(small_files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(small_settings(small_files, shadow_share=1.0)) as service:
+        failed = threading.Event()
+
+        def fails(*_: object) -> None:
+            failed.set()
+            raise RuntimeError("not enough memory")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(service.runtime.engine, "shadow", fails)
+            assert service.classify(IMAGES[0]).status_code == 200
+            assert failed.wait(timeout=20)
+        service.until(lambda: service.classify(IMAGES[0]).status_code == 200 and bool(savings_of(service)["shadow"]))
