@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import io
 import json
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fpet.errors import TaskError
-from fpet.files import read_bytes, write_atomically
+from fpet.files import read_bytes, write_atomically, write_csv
 from fpet.words import first
 
 LOG_COLUMNS = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")
@@ -75,11 +74,7 @@ class Checkpoint:
             TaskError: if a file cannot be written.
         """
         # Stopped in between, a run repeats the epoch with its row; after the last checkpoint no log is written again.
-        table = io.StringIO()
-        writer = csv.DictWriter(table, LOG_COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.log)
-        write_atomically(_log(path), table.getvalue().encode(), TaskError)
+        write_csv(_log(path), LOG_COLUMNS, (map(row.get, LOG_COLUMNS) for row in self.log), TaskError)
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         buffer = io.BytesIO()
         torch.save({**fields, "best": self.best and dataclasses.asdict(self.best)}, buffer)

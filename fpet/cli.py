@@ -97,8 +97,13 @@ def _run(given: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line; returns the exit code: 0, or 2 if input or output fail, which one line on
-    standard error says."""
+    """Runs a command and returns its exit code; 2 if input or output fail, 130 if interrupted.
+
+    One line on standard error says why, but not of a pipe that is read no further.
+
+    Raises:
+        SystemExit: as argparse, for `--help` and `--version` (0), and for a command or option that there is not (2).
+    """
     try:
         with _told():
             code = _run(sys.argv[1:] if argv is None else argv)

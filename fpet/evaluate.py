@@ -94,8 +94,8 @@ class Answers:
 
 
 def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Evaluation:
-    """Classifies a split with and without token reduction, as `confusion`, which raises the same."""
-    return summary(model, confusion(model, split, preprocessing, batch_size))
+    """Classifies a split with and without token reduction, as `answers`, which raises the same, and sums up."""
+    return summary(model, tally(model, split, answers(model, split, preprocessing, batch_size)))
 
 
 def summary(model: AdaptedViT, counted: Confusion) -> Evaluation:
@@ -110,11 +110,6 @@ def summary(model: AdaptedViT, counted: Confusion) -> Evaluation:
         tokens_out=counted.tokens,
         tokens_vary=model.reducer.tokens_vary,
     )
-
-
-def confusion(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Confusion:
-    """Classifies a split with and without token reduction, as `answers`, which raises the same, and counts."""
-    return tally(model, split, answers(model, split, preprocessing, batch_size))
 
 
 def tally(model: AdaptedViT, split: Split, given: Answers) -> Confusion:
@@ -137,9 +132,8 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
     model.eval()
     reduces = not isinstance(model.reducer, NoReduction)
     unreduced = model.unreduced()
-    found: list[
-        tuple[Tensor, Tensor, Tensor, Tensor]
-    ] = []  # read when all are computed: a GPU need not wait for each batch
+    # Read when all are computed: a GPU need not wait for each batch.
+    found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     with closing(split.batches(preprocessing, batch_size)) as batches:
         for images, _ in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
             logits, tokens = classify(model, images, preprocessing)

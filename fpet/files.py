@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
+import io
 import json
 import os
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -95,6 +97,16 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> os.stat
             raise error(f"{path}: cannot be written: {cause.strerror}") from cause
         raise
     return status
+
+
+def write_csv(path: Path, columns: Iterable[str], rows: Iterable[Iterable[object]], error: type[FpetError]) -> None:
+    """Writes a table with a heading, as `write_atomically`; None is an empty field."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    # The name of a file may be no UTF-8: its bytes are written as they are.
+    write_atomically(path, table.getvalue().encode(errors="surrogateescape"), error)
 
 
 def remove_abandoned(folder: Path) -> list[Path]:

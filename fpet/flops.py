@@ -19,7 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from fpet.adapters import build_adapter
-from fpet.adapters.base import Adapter, identity_blocks, why_not_folded
+from fpet.adapters.base import Adapter, why_not_folded
+from fpet.adapters.none import LinearProbe
 from fpet.backbone import Backbone, blueprint
 from fpet.backbone_described import geometry
 from fpet.errors import UnsupportedError
@@ -112,7 +113,7 @@ def flops(
             reduction that lets each image decide how many tokens it keeps.
     """
     adapted = _model(backbone, _adapter(backbone, adapter, folded), reducer, classes)
-    bare = _model(backbone, Adapter(identity_blocks(backbone.geometry)), reducer, classes)
+    bare = _model(backbone, LinearProbe(backbone.geometry), reducer, classes)
     return Flops(
         full=_parts(bare.unreduced(), adapted.unreduced()),
         reduced=_parts(bare, adapted),
@@ -132,7 +133,7 @@ def _adapter(backbone: Backbone, method: Method, folded: bool) -> Adapter:
         return adapter
     if not adapter.foldable:
         raise UnsupportedError(f"{method.kind} does not fold: {why_not_folded(adapter)}")
-    return Adapter(identity_blocks(backbone.geometry))
+    return LinearProbe(backbone.geometry)
 
 
 def _model(backbone: Backbone, adapter: Adapter, reducer: Method, classes: int) -> AdaptedViT:

@@ -16,15 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
-from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks, why_not_folded
+from fpet.adapters.base import Adapter, BlockAdapter, why_not_folded
+from fpet.adapters.none import LinearProbe
 from fpet.backbone_described import fingerprint
+from fpet.comparison import beyond_rounding, noise
 from fpet.errors import UnsupportedError
-from fpet.linear import LowBitLinear
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
-
-# What rounding explains of an embedding, as a multiple of the root of the precision: 0.3 % of it in float32.
-_TOLERANCE = 10
 
 Site = Callable[[nn.Module, Tensor], Tensor]
 
@@ -62,7 +60,7 @@ def fold(model: AdaptedViT) -> AdaptedViT:
         if type(adapter).norm is not Adapter.norm:
             _fold_norm(vit.norm, adapter.norm)
     folded = dataclasses.replace(backbone, vit=vit, fingerprint=fingerprint(vit))
-    same = AdaptedViT(folded, Adapter(identity_blocks(backbone.geometry)), model.reducer, model.head).eval()
+    same = AdaptedViT(folded, LinearProbe(backbone.geometry), model.reducer, model.head).eval()
     _compare(same.unreduced(), model.unreduced())
     return same
 
@@ -77,34 +75,16 @@ def _foldable() -> list[str]:
     return found
 
 
-def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
-    """The weights of a folded model under timm's names, the head as its classifier; float32, on the CPU."""
-    state = dict(model.vit.state_dict())
-    distilled = "head_dist" in dict(model.vit.named_children())
-    head: dict[str, Tensor] = dict(model.head.named_parameters())
-    if isinstance(model.head, LowBitLinear):
-        head["weight"] = model.head.effective_weight()
-    head.setdefault("bias", head["weight"].new_zeros(len(head["weight"])))  # timm's classifier has one
-    for name, value in head.items():
-        state[f"head.{name}"] = value
-        if distilled:
-            state[f"head_dist.{name}"] = value  # timm averages the logits of both tokens, we the tokens
-    return {name: value.detach().float().cpu().contiguous() for name, value in state.items()}
-
-
 def _compare(folded: AdaptedViT, model: AdaptedViT) -> None:
     """Raises UnsupportedError if they differ on an image, as when an adapter says that it folds and does not."""
-    vit: Any = model.vit
-    weight = vit.patch_embed.proj.weight
-    generator = torch.Generator().manual_seed(0)
-    image = torch.randn((1, 3, *vit.patch_embed.img_size), generator=generator).to(weight)
+    image = noise(model.vit)
     with torch.inference_mode():
-        expected = model.features(image).float()
-        difference = (folded.features(image).float() - expected).norm().item()
-    if difference > _TOLERANCE * torch.finfo(weight.dtype).eps ** 0.5 * expected.norm().item():
+        expected = model.features(image)
+        difference = beyond_rounding(folded.features(image), expected, image.dtype)
+    if difference is not None:
         raise UnsupportedError(
             f"{type(model.adapter).__name__} does not fold, though it says so: the folded model's answer differs by "
-            f"{difference:.2g} from one of {expected.norm().item():.2g}"
+            f"{difference:.2g} from one of {expected.float().norm().item():.2g}"
         )
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fpet.adapters import ADAPTERS, build_adapter
 from fpet.adapters.base import Adapter
 from fpet.errors import UnsupportedError
+from fpet.header import Method
 from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
 from fpet.registry import keyword_parameters
 from fpet.tokens import Geometry, Layout
+from fpet.untrained import half_way
 from fpet.vit import count_parameters, refuse_misfit
 
 VIT_BASE = Geometry(
@@ -53,7 +54,8 @@ class MethodInfo:
 def methods() -> list[MethodInfo]:
     """All adapters, then all reducers, in the order of their registries."""
     adapters = {kind: build_adapter(kind, VIT_BASE, {}) for kind in ADAPTERS}
-    reducers = {kind: build_reducer(kind, VIT_BASE, Layout.of(VIT_BASE), _middle(kind)) for kind in REDUCERS}
+    placed = [half_way(Method(kind), VIT_BASE.depth) for kind in REDUCERS]
+    reducers = {one.kind: build_reducer(one.kind, VIT_BASE, Layout.of(VIT_BASE), one.arguments) for one in placed}
     refused = [
         (kind, other)
         for (kind, adapter), (other, reducer) in itertools.product(adapters.items(), reducers.items())
@@ -78,10 +80,6 @@ def _describe(kind: str, module: Adapter | Reducer, layout: Layout, refused: lis
         tokens=layout.num_tokens,
         refuses=tuple(pair[is_adapter] for pair in refused if pair[not is_adapter] == kind),
     )
-
-
-def _middle(kind: str) -> Mapping[str, Any]:
-    return {"block": VIT_BASE.depth // 2} if "block" in _arguments(REDUCERS[kind]) else {}
 
 
 def _fit(adapter: Adapter, reducer: Reducer) -> bool:

@@ -17,18 +17,17 @@ from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
 from fpet.adapters.base import why_not_folded
+from fpet.comparison import beyond_rounding, noise
 from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
 from fpet.reducers import REDUCERS
-from fpet.registry import keyword_parameters
+from fpet.registry import completed
 from fpet.skeleton import Skeleton
 from fpet.task_weights import Weights, aligned_lengths, refuse_latent, site_parameters
 from fpet.vit import AdaptedViT
 
 # Without meaning at inference: weights are dequantised when they are loaded, and nothing is dropped.
 _TRAINING_ONLY = frozenset({"bits", "dropout"})
-# What rounding explains of an embedding, as a multiple of the root of the precision.
-_TOLERANCE = 10
 
 
 def family(header: TaskHeader) -> str:
@@ -152,18 +151,16 @@ def is_mixed(each: Sequence[Weights]) -> bool:
 
 def _refuse_unmixable(template: Template, model: AdaptedViT) -> None:
     """Raises UnsupportedError if weights in a set an image are not the function that they are alone."""
-    vit: Any = model.vit
-    own, generator = Weights.of(model).sites, torch.Generator().manual_seed(0)
-    images = torch.randn((2, 3, *vit.patch_embed.img_size), generator=generator).to(vit.patch_embed.proj.weight)
+    own, images = Weights.of(model).sites, noise(model.vit, 2)
     with torch.inference_mode():
         # With all tokens: which of them merge may depend on how a number is rounded.
-        alone = template.model(own, reduced=False).features(images).float()
+        alone = template.model(own, reduced=False).features(images)
         try:
-            mixed = template.model(torch.stack([own, own]), reduced=False).features(images).float()
+            mixed = template.model(torch.stack([own, own]), reduced=False).features(images)
         except Exception as error:  # whatever a foreign method raises
             raise _unmixable(model, str(error).partition("\n")[0]) from error
-    wrong, rounding = (mixed - alone).norm().item(), torch.finfo(own.dtype).eps ** 0.5 * alone.norm().item()
-    if wrong > _TOLERANCE * rounding:
+    wrong = beyond_rounding(mixed, alone, own.dtype)
+    if wrong is not None:
         raise _unmixable(model, f"answers differ by {wrong:.2g}")
 
 
@@ -175,6 +172,5 @@ def _unmixable(model: AdaptedViT, reason: str) -> UnsupportedError:
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:
-    defaults = {name: each.default for name, each in keyword_parameters(registry[method.kind]).items()}
-    arguments = {**defaults, **method.arguments}
+    arguments = completed(registry, method.kind, method.arguments)
     return [method.kind, {name: value for name, value in arguments.items() if name not in _TRAINING_ONLY}]

@@ -114,6 +114,16 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
     return method
 
 
+def completed(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments, and of those that are not given the defaults; an unknown kind has none.
+
+    Raises:
+        UnsupportedError: if the method's package cannot be loaded.
+    """
+    known = keyword_parameters(registry[kind]) if kind in registry else {}
+    return {name: each.default for name, each in known.items() if each.default is not each.empty} | dict(arguments)
+
+
 def refuse_untrainable(kind: str, arguments: Mapping[str, object]) -> None:
     """Refuses what no training should start with, but a file may hold: adapters from elsewhere may scale by any number.
 

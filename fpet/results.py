@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fpet.errors import TaskError
-from fpet.files import read_bytes, write_atomically
+from fpet.files import read_bytes, write_csv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def add_row(path: Path, row: Row) -> None:
         TaskError: if the file cannot be read or written; it stays as it was.
     """
     others = [other for other in read_rows(path) if other.run != row.run and not _failed_at(other, row.cell)]
-    _write(path, [*others, row])
+    write_csv(path, COLUMNS, map(dataclasses.astuple, [*others, row]), TaskError)
 
 
 def drop_failed(path: Path, cell: tuple[str, str, int]) -> None:
@@ -110,19 +110,11 @@ def drop_failed(path: Path, cell: tuple[str, str, int]) -> None:
     rows = read_rows(path)
     kept = [row for row in rows if not _failed_at(row, cell)]
     if len(kept) < len(rows):
-        _write(path, kept)
+        write_csv(path, COLUMNS, map(dataclasses.astuple, kept), TaskError)
 
 
 def _failed_at(row: Row, cell: tuple[str, str, int]) -> bool:
     return bool(row.error) and row.cell == cell
-
-
-def _write(path: Path, rows: list[Row]) -> None:
-    table = io.StringIO()
-    writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(dataclasses.asdict(row) for row in rows)
-    write_atomically(path, table.getvalue().encode(), TaskError)
 
 
 def _parse(texts: dict[str, str]) -> Row:

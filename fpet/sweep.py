@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fpet import __version__
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.data import SOURCES, Dataset, load_dataset
@@ -208,7 +209,7 @@ def _planned(job: Job, backbone: Backbone) -> Row:
         backbone=f"{backbone.architecture} {backbone.fingerprint[:_KEY]}",
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         threads=torch.get_num_threads(),
-        fpet=version("fpet-serve"),
+        fpet=__version__,
         torch=version("torch"),
     )
 

@@ -24,7 +24,7 @@ from fpet.linear import LowBitLinear
 from fpet.packing import check_tensors, pack_module, unpack_module
 from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
-from fpet.registry import keyword_parameters
+from fpet.registry import completed
 from fpet.tokens import Geometry, Layout
 from fpet.vit import AdaptedViT, refuse_misfit
 
@@ -54,8 +54,7 @@ class Task:
         Raises:
             TaskError: naming the file and the field or tensor that is wrong.
         """
-        path = Path(path)
-        return cls.parse(read_bytes(path, TaskError), path)
+        return cls.parse(read_bytes(Path(path), TaskError), path)
 
     @classmethod
     def parse(cls, data: bytes, path: str | os.PathLike[str]) -> Task:
@@ -215,14 +214,11 @@ def _check_model(path: Path, header: TaskHeader, model: AdaptedViT, tensors: Map
 def _check_method(what: str, said: Method, own: Method, registry: Mapping[str, type[Any]]) -> None:
     if said.kind != own.kind:
         raise TaskError(f"{what} is {said.kind!r} in the header, but {own.kind!r} in the model")
-    known = keyword_parameters(registry[own.kind]) if own.kind in registry else {}
-    defaults = {name: each.default for name, each in known.items() if each.default is not each.empty}
-    in_header, in_model = {**defaults, **said.arguments}, {**defaults, **own.arguments}
+    in_header, in_model = (completed(registry, method.kind, method.arguments) for method in (said, own))
     for name in sorted(in_header.keys() | in_model.keys()):
-        if in_header.get(name) != in_model.get(name):
-            raise TaskError(
-                f"{what} has {name} = {in_header.get(name)!r} in the header, but {in_model.get(name)!r} in the model"
-            )
+        there, here = in_header.get(name), in_model.get(name)
+        if there != here:
+            raise TaskError(f"{what} has {name} = {there!r} in the header, but {here!r} in the model")
 
 
 def _write(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:

@@ -6,11 +6,13 @@ import dataclasses
 import json
 from pathlib import Path
 
+from torch import Tensor
+
 from fpet.backbone import NORM_EPS
 from fpet.errors import TaskError
 from fpet.files import write_safetensors
-from fpet.fold import timm_state
 from fpet.header import TaskHeader
+from fpet.linear import LowBitLinear
 from fpet.task import Task
 from fpet.vit import AdaptedViT
 
@@ -32,6 +34,21 @@ def write_timm_checkpoint(path: Path, task: Task, model: AdaptedViT) -> None:
         "arguments": model.backbone.arguments,
     }
     write_safetensors(path, timm_state(model), {"fpet": json.dumps({"folded": folded})}, TaskError)
+
+
+def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
+    """The weights of a folded model under timm's names, the head as its classifier; float32, on the CPU."""
+    state = dict(model.vit.state_dict())
+    distilled = "head_dist" in dict(model.vit.named_children())
+    head: dict[str, Tensor] = dict(model.head.named_parameters())
+    if isinstance(model.head, LowBitLinear):
+        head["weight"] = model.head.effective_weight()
+    head.setdefault("bias", head["weight"].new_zeros(len(head["weight"])))  # timm's classifier has one
+    for name, value in head.items():
+        state[f"head.{name}"] = value
+        if distilled:
+            state[f"head_dist.{name}"] = value  # timm averages the logits of both tokens, we the tokens
+    return {name: value.detach().float().cpu().contiguous() for name, value in state.items()}
 
 
 def creation(path: Path, task: Task, model: AdaptedViT) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -56,9 +56,7 @@ def train(
     """
     checkpoint = Path(checkpoint)
     check_log(checkpoint)
-    # All randomness follows from the recipe's seed and the epoch, so that nothing random is part of the checkpoint.
-    device = next(backbone.vit.parameters()).device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else [], device_type="cuda"):
+    with _random_state_kept(next(backbone.vit.parameters()).device):
         run = Run(header, backbone, dataset, recipe, group)
         _resume(run, checkpoint)
         if group.rank == 0:
@@ -68,6 +66,14 @@ def train(
             while run.epoch < recipe.epochs:
                 run.advance(lambda: None)
         return run.result()
+
+
+def _random_state_kept(device: torch.device) -> AbstractContextManager[None]:
+    """Gives back the random state of the CPU, and of the device if it is a GPU, as it was before.
+
+    All randomness of a run follows from the recipe's seed and the epoch: nothing random is part of its checkpoint.
+    """
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [], device_type="cuda")
 
 
 def _resume(run: Run, checkpoint: Path) -> None:

@@ -8,9 +8,11 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from fpet.adapters.base import Adapter, BlockAdapter, identity_blocks
+from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.adapters.none import LinearProbe
 from fpet.attention import attend
 from fpet.backbone import Backbone
+from fpet.comparison import noise
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.header import Method
 from fpet.reducers.base import Reducer
@@ -232,15 +234,8 @@ def check_parity(backbone: Backbone) -> None:
     """
     vit: Any = backbone.vit
     geometry = backbone.geometry
-    model = AdaptedViT(
-        backbone,
-        Adapter(identity_blocks(geometry)),
-        NoReduction(geometry, Layout.of(geometry)),
-        nn.Identity(),
-    ).eval()
-    weight = next(vit.parameters())
-    generator = torch.Generator().manual_seed(0)
-    image = torch.randn((1, 3, *vit.patch_embed.img_size), generator=generator).to(weight)
+    plain = LinearProbe(geometry), NoReduction(geometry, Layout.of(geometry)), nn.Identity()
+    model, image = AdaptedViT(backbone, *plain).eval(), noise(vit)
     with torch.inference_mode():
         ours = model.tokens(image).x.float()
         theirs = vit.forward_features(image).float()

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 _NAMED = 10
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 epoch`, `2 epochs`; plural: where it is not the noun with an s."""
-    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+def count(number: int, noun: str) -> str:
+    """`1 epoch`, `2 epochs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def first(names: Iterable[str], separator: str = ", ", most: int = _NAMED) -> str:

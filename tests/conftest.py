@@ -10,6 +10,7 @@ import pytest
 import torch
 from asking import url
 from prometheus_client.parser import text_string_to_metric_families
+from published_files import save_small_backbone
 from serving import KEY, Files, Serving, copy_files, serving, small_settings, write_files
 from small import small_backbone, small_digits
 
@@ -49,6 +50,12 @@ def little_memory() -> Iterator[None]:
 def backbone() -> Backbone:
     """The small backbone, for tests that train on it."""
     return small_backbone()
+
+
+@pytest.fixture(scope="session")
+def backbone_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small backbone's file, for all tests of commands that leave it as it is."""
+    return save_small_backbone(tmp_path_factory.mktemp("backbones") / "small.safetensors")
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
-from fpet.backbone import save_backbone
 from fpet.cli import main
+from fpet.errors import TaskError
 from fpet.precision import emulation
 from fpet.recipe import Recipe
 from fpet.task import Task
@@ -22,30 +21,23 @@ FAST = ["--epochs", "2", "--warmup-epochs", "0", "--lr", "0.01", "--batch-size",
 
 
 @pytest.fixture(scope="module")
-def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("backbones") / "small.safetensors"
-    save_backbone(path, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
-    return path
-
-
-@pytest.fixture(scope="module")
-def task(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def task(backbone_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tasks") / "digits.safetensors"
-    assert main([*train(backbone, path), "--adapter-arguments", "dim=4,scale=0.5", "--head-bits", "8"]) == 0
+    assert main([*train(backbone_file, path), "--adapter-arguments", "dim=4,scale=0.5", "--head-bits", "8"]) == 0
     return path
 
 
-def train(backbone: Path, output: Path) -> list[str]:
-    files = ["--backbone", str(backbone), "--output", str(output)]
+def train(backbone_file: Path, output: Path) -> list[str]:
+    files = ["--backbone", str(backbone_file), "--output", str(output)]
     return ["train", "--data", "digits", "--name", "digits", *files, "--reducer-arguments", "block=0", *FAST]
 
 
 def test_training_tells_how_it_goes_line_by_line(
-    backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("one", "two"):  # in one process, as from Python: nothing is told twice
         output = tmp_path / name / "digits.safetensors"
-        assert main([*train(backbone, output), "--epochs", "1"]) == 0
+        assert main([*train(backbone_file, output), "--epochs", "1"]) == 0
         start, validation, *_ = capsys.readouterr().err.splitlines()
         assert start.startswith("fpet: digits: 10 classes, 800 training, 200 validation and 597 test images, ")
         assert validation.startswith("fpet: digits: epoch 1, loss ")
@@ -68,18 +60,18 @@ def test_training_writes_the_task_and_where_it_comes_from(task: Path) -> None:
     assert sorted(path.name for path in task.parent.iterdir()) == ["digits.csv", "digits.safetensors"]
 
 
-def test_tokens_merge_half_way_unless_said_otherwise(backbone: Path, tmp_path: Path) -> None:
+def test_tokens_merge_half_way_unless_said_otherwise(backbone_file: Path, tmp_path: Path) -> None:
     for reducer, arguments in (("bdm", {"block": 1}), ("none", {})):
         output = tmp_path / f"{reducer}.safetensors"
         command = ["train", "--data", "digits", "--name", reducer, "--output", str(output), "--reducer", reducer]
-        assert main([*command, "--backbone", str(backbone), *FAST, "--epochs", "1"]) == 0
+        assert main([*command, "--backbone", str(backbone_file), *FAST, "--epochs", "1"]) == 0
         assert Task.load(output).header.reducer.arguments == arguments
 
 
 def test_evaluation_confirms_what_the_task_states(
-    task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+    task: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["evaluate", "--task", str(task), "--backbone", str(backbone)]
+    command = ["evaluate", "--task", str(task), "--backbone", str(backbone_file)]
     assert main([*command, "--json", "--baseline"]) == 0
     report = json.loads(capsys.readouterr().out)
     stated = Task.load(task)
@@ -92,8 +84,8 @@ def test_evaluation_confirms_what_the_task_states(
     assert f"{report['accuracy']:.4f}  with its token reduction (17 -> 9 tokens)" in capsys.readouterr().out
 
 
-def test_evaluation_in_another_precision(task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", "--task", str(task), "--backbone", str(backbone), "--json"]
+def test_evaluation_in_another_precision(task: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", "--task", str(task), "--backbone", str(backbone_file), "--json"]
     assert main([*command, "--precision", "bfloat16"]) == 0
     captured = capsys.readouterr()
     rounded = json.loads(captured.out)
@@ -103,8 +95,8 @@ def test_evaluation_in_another_precision(task: Path, backbone: Path, capsys: pyt
     assert (f"fpet: {emulated}; leave out --precision" in captured.err.splitlines()) == bool(emulated)
 
 
-def test_evaluation_tells_classes_apart(task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", "--task", str(task), "--backbone", str(backbone), "--per-class"]
+def test_evaluation_tells_classes_apart(task: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", "--task", str(task), "--backbone", str(backbone_file), "--per-class"]
     assert main([*command, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     classes = report["classes"]
@@ -134,9 +126,9 @@ def test_tasks_are_listed(task: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_file_that_is_no_task_is_named_and_the_others_are_listed(
-    task: Path, backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    task: Path, backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, content in {"a": b"damaged", "b": backbone.read_bytes(), "c": task.read_bytes()}.items():
+    for name, content in {"a": b"damaged", "b": backbone_file.read_bytes(), "c": task.read_bytes()}.items():
         (tmp_path / f"{name}.safetensors").write_bytes(content)
     assert main(["tasks", "--folder", str(tmp_path), "--json"]) == 1
     captured = capsys.readouterr()
@@ -178,9 +170,9 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_wrong_input_is_one_line(
-    wrong: list[str], message: str, backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    wrong: list[str], message: str, backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*train(backbone, tmp_path / "digits.safetensors"), *wrong]) == 2
+    assert main([*train(backbone_file, tmp_path / "digits.safetensors"), *wrong]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("fpet: ")
     assert captured.err.count("\n") == 1
@@ -192,16 +184,18 @@ def test_wrong_input_is_one_line(
     "name", ["digits.checkpoint", "digits.csv", "digits", ".safetensors", "digits.safetensors.bak"]
 )
 def test_an_output_that_no_command_would_take_for_a_task_is_refused(
-    name: str, backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(train(backbone, tmp_path / name)) == 2
+    assert main(train(backbone_file, tmp_path / name)) == 2
     assert f"{tmp_path / name}: a task file's name ends in .safetensors" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_finished_task_is_not_overwritten(task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_task_is_not_overwritten(
+    task: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = task.read_bytes()
-    assert main(train(backbone, task)) == 2
+    assert main(train(backbone_file, task)) == 2
     said = capsys.readouterr().err
     assert "delete it or name another --output; to train a task anew that is served, name another folder's" in said
     assert task.read_bytes() == before
@@ -214,10 +208,27 @@ def test_a_task_that_is_not_there(wrong: list[str], capsys: pytest.CaptureFixtur
 
 
 def test_a_task_and_a_backbone_that_are_swapped_are_told_apart(
-    task: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+    task: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["evaluate", "--task", str(backbone)]) == 2
+    assert main(["evaluate", "--task", str(backbone_file)]) == 2
     assert main(["evaluate", "--task", str(task), "--backbone", str(task)]) == 2
     assert capsys.readouterr().err == (
-        f"fpet: {backbone}: this is a backbone, not a task\nfpet: {task}: this is a task, not a backbone\n"
+        f"fpet: {backbone_file}: this is a backbone, not a task\nfpet: {task}: this is a task, not a backbone\n"
     )
+
+
+def test_a_task_that_cannot_be_written_need_not_be_trained_again(
+    backbone_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*train(backbone_file, output := tmp_path / "digits.safetensors"), "--epochs", "1"]
+
+    def full(path: Path, *_: object) -> None:
+        raise TaskError(f"{path}: cannot be written: No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("fpet.commands.train.save_task", full)
+        assert main(command) == 2
+    assert "goes on after epoch" not in capsys.readouterr().err
+    assert main(command) == 0
+    assert "goes on after epoch 1 of 1" in capsys.readouterr().err
+    assert Task.load(output).header.name == "digits"

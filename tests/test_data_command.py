@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fpet.cli import main, parser
-from fpet.commands.data import run
+from fpet.cli import main
 from fpet.data import SOURCES, load_dataset
 from fpet.data.packaged import PACKAGED
 from fpet.data.pinned import PINNED
@@ -49,9 +48,11 @@ def test_json_has_the_labels_and_the_whole_digest(tmp_path: Path, capsys: pytest
     )
 
 
-def test_data_other_than_those_of_our_tables_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = parser().parse_args(["data", DRAWN, "--cache", str(tmp_path)])
-    assert run(arguments, pinned={DRAWN: PINNED["digits"]}) == 0
+def test_data_other_than_those_of_our_tables_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PINNED, DRAWN, PINNED["digits"])
+    assert main(["data", DRAWN, "--cache", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert out.split()[-1] == "no"
     assert err == f"fpet: {DRAWN}: not the data that our tables were made with ({PINNED['digits'].versions})\n"
@@ -69,9 +70,12 @@ def test_what_was_asked_for_and_cannot_be_had_is_an_error(
     assert "cannot be fetched" in lines[0]
 
 
-def test_without_names_everything_that_can_be_had_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_names_everything_that_can_be_had_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = {name: SOURCES[name] for name in (*PACKAGED, "digits")}  # the scenes take their time
-    assert run(parser().parse_args(["data", "--json", "--cache", str(tmp_path)]), few) == 0
+    monkeypatch.setattr("fpet.commands.data.SOURCES", few)
+    assert main(["data", "--json", "--cache", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert [row["name"] for row in json.loads(out)] == ["digits"]
     assert [line.split(":")[1] for line in err.splitlines() if "skipped" in line] == [f" skipped {n}" for n in PACKAGED]

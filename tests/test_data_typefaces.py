@@ -12,7 +12,7 @@ from font_files import write_font
 from package_files import SIZES, share_pictures, sizes
 
 from fpet.data import Dataset
-from fpet.data.typefaces import Alphabet, draw, load_alphabet
+from fpet.data.typefaces import Alphabet, draw
 from fpet.errors import DataError
 
 
@@ -34,7 +34,7 @@ def alphabet(tmp_path: Path) -> Callable[..., Dataset]:
     (tmp_path / "usr/share/fonts/broken.ttf").write_text("no font")
 
     def load(**changed: tuple[str, ...]) -> Dataset:
-        return load_alphabet(Alphabet("letters", letters, ("fonts",), names | changed), tmp_path, tmp_path)
+        return Alphabet("letters", letters, ("fonts",), names | changed).load(tmp_path, tmp_path)
 
     return load
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fpet.baseline import raw_pixel_baseline
 from fpet.data import Dataset, load_dataset
-from fpet.evaluate import Confusion, Evaluation, answers, classify, confusion, evaluate, summary, tally
+from fpet.evaluate import Confusion, Evaluation, answers, classify, evaluate, summary, tally
 from fpet.header import Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import new_model
@@ -49,7 +49,7 @@ def untrained(adapter: Method, reducer: Method, images: Tensor) -> tuple[TaskHea
 def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reducer: Method, digits: Dataset) -> None:
     images = digits.test.resized(Preprocessing((16, 16))).images
     header, model = untrained(adapter, reducer, images)
-    counted = confusion(model, digits.test, header.preprocessing, batch_size=7)
+    counted = tally(model, digits.test, answers(model, digits.test, header.preprocessing, batch_size=7))
     targets = digits.test.targets
     found = []
     for matrix, one in ((counted.reduced, model), (counted.unreduced, model.unreduced())):
@@ -109,9 +109,8 @@ def test_each_answer_comes_with_its_probability(reducer: Method, digits: Dataset
     torch.testing.assert_close(given.probabilities, probabilities)
     assert given.reduces == (reducer is BDM)
     assert torch.equal(given.reduced, given.unreduced) != given.reduces
-    counted, same = tally(model, digits.test, given), confusion(model, digits.test, header.preprocessing)
-    assert torch.equal(counted.reduced, same.reduced)
-    assert torch.equal(counted.unreduced, same.unreduced)
+    counted = summary(model, tally(model, digits.test, given))
+    assert counted == evaluate(model, digits.test, header.preprocessing)
 
 
 def test_each_class_with_test_images_counts_alike_when_balanced() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from picture_files import classes, picture, truncate
-from published_files import save_small_backbone
 from serving import write_task
 from small import ADAPTFORMER, small_backbone, small_header
 
@@ -25,19 +24,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 Evaluate = Callable[..., list[str]]
 
 
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_small_backbone(tmp_path_factory.mktemp("backbones") / "small.safetensors")
-
-
 @pytest.fixture
-def evaluate(backbone: Path, tmp_path: Path) -> Evaluate:
+def evaluate(backbone_file: Path, tmp_path: Path) -> Evaluate:
     """The command that evaluates a task with these classes and random weights."""
 
     def command(*labels: str) -> list[str]:
         header = dataclasses.replace(small_header(small_backbone()), name="mine", labels=labels)
         write_task(tmp_path / "mine.safetensors", header, small_backbone())
-        files = ["--task", str(tmp_path / "mine.safetensors"), "--backbone", str(backbone)]
+        files = ["--task", str(tmp_path / "mine.safetensors"), "--backbone", str(backbone_file)]
         return ["evaluate", *files, "--data", str(tmp_path / "new")]
 
     return command
@@ -102,9 +96,11 @@ def test_a_test_alone_is_loaded_only_where_it_will_do(tmp_path: Path) -> None:
     assert [len(split) for split in (whole.train, whole.val, whole.test)] == [5, 2, 5]
 
 
-def test_a_test_alone_is_not_trained_on(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_alone_is_not_trained_on(
+    backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     classes(tmp_path / "new" / "test", {"ant": 3, "bee": 2})
-    command = ["train", "--name", "a", "--output", str(tmp_path / "a.safetensors"), "--backbone", str(backbone)]
+    command = ["train", "--name", "a", "--output", str(tmp_path / "a.safetensors"), "--backbone", str(backbone_file)]
     assert main([*command, "--data", str(tmp_path / "new")]) == 2
     assert f"fpet: {tmp_path / 'new'} has no train/: a data folder to train on has" in capsys.readouterr().err
 
@@ -153,11 +149,11 @@ def test_the_answer_to_each_file_is_written(
 
 
 def test_answers_to_images_that_are_no_files_have_their_index(
-    backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     header = small_header(small_backbone(), ADAPTFORMER, Method("none"))
     write_task(tmp_path / "digits.safetensors", header, small_backbone())
-    command = ["evaluate", "--task", str(tmp_path / "digits.safetensors"), "--backbone", str(backbone), "--json"]
+    command = ["evaluate", "--task", str(tmp_path / "digits.safetensors"), "--backbone", str(backbone_file), "--json"]
     assert main([*command, "--data", "digits", "--predictions", str(tmp_path / "digits.csv")]) == 0
     report = json.loads(capsys.readouterr().out)
     heading, *rows = ((tmp_path / "digits.csv").read_text()).splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import operator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from fpet.adapters.repadapter import RepAdapter
 from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
 from fpet.errors import UnsupportedError
-from fpet.fold import fold, timm_state
+from fpet.fold import fold
 from fpet.header import HeadSpec, Method
 from fpet.linear import LowBitLinear
 from fpet.task import Task, new_model, save_task
+from fpet.timm_checkpoint import timm_state
 from fpet.vit import AdaptedViT
 
 REPADAPTER = Method("repadapter", {"dim": 4})
@@ -152,6 +154,13 @@ def test_folding_leaves_the_mode_of_training() -> None:
     assert {id(value) for value in folded.head.parameters()} == {id(value) for value in model.head.parameters()}
 
 
+def test_a_folded_model_folds_into_itself() -> None:
+    once = fold(new_model(small_header(small_backbone(), REPADAPTER), small_backbone()))
+    again = fold(once)
+    assert again.backbone.fingerprint == once.backbone.fingerprint
+    assert all(map(operator.is_, again.vit.parameters(), once.vit.parameters()))
+
+
 class BentAdapter(RepAdapter):
     """Says that it folds, as what it inherits from does."""
 
@@ -159,8 +168,16 @@ class BentAdapter(RepAdapter):
         return super().norm(layer, x).relu()
 
 
-def test_an_adapter_that_folds_only_by_its_own_account_is_refused() -> None:
+class BrokenAdapter(RepAdapter):
+    """As `BentAdapter`, but what it makes are no numbers, with which every comparison is false."""
+
+    def norm(self, layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return super().norm(layer, x).sqrt()
+
+
+@pytest.mark.parametrize("kind", [BentAdapter, BrokenAdapter])
+def test_an_adapter_that_folds_only_by_its_own_account_is_refused(kind: type[RepAdapter]) -> None:
     model = new_model(small_header(small_backbone(), REPADAPTER), small_backbone())
-    bent = AdaptedViT(model.backbone, BentAdapter(model.backbone.geometry), model.reducer, model.head)
-    with pytest.raises(UnsupportedError, match="BentAdapter does not fold, though it says so"):
+    bent = AdaptedViT(model.backbone, kind(model.backbone.geometry), model.reducer, model.head)
+    with pytest.raises(UnsupportedError, match=f"{kind.__name__} does not fold, though it says so"):
         fold(bent)

@@ -15,9 +15,10 @@ from fpet.adapters.full import Full, FullBlock
 from fpet.backbone import Backbone, create_backbone
 from fpet.backbone_described import fingerprint
 from fpet.errors import UnsupportedError
-from fpet.fold import fold, timm_state
+from fpet.fold import fold
 from fpet.header import Method
 from fpet.task import new_model
+from fpet.timm_checkpoint import timm_state
 from fpet.vit import AdaptedViT
 
 BACKBONES: list[tuple[str, dict[str, object]]] = [

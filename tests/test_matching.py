@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from reduced import PATCH, PREFIXES, backbone_of, reduced
@@ -141,11 +143,31 @@ def test_an_image_is_merged_alone_as_in_a_batch() -> None:
             torch.testing.assert_close(alone.x[0], together.x[i], rtol=1e-4, atol=1e-5)
 
 
-def test_bdm_without_refinement_is_bsm_on_a_checkerboard() -> None:
-    images = torch.randn(2, 3, 56, 56)
-    with torch.inference_mode():
-        plain = reduced("bdm", {"block": 0, "refine": False})(images)
-        torch.testing.assert_close(plain, reduced("bsm", {"block": 0, "checkerboard": True})(images))
+@pytest.mark.parametrize(
+    ("kind", "arguments", "merges"),
+    [
+        ("bdm", {"refine": False}, lambda place: sum(divmod(place - 1, 7)) % 2 == 0),  # on a checkerboard
+        ("bsm", {}, lambda place: place % 2 == 0),
+    ],
+    ids=["bdm", "bsm"],
+)
+def test_each_token_that_merges_does_so_with_the_one_of_the_most_similar_key(
+    kind: str, arguments: dict[str, object], merges: Callable[[int], bool]
+) -> None:
+    geometry = backbone_of((5, 7), "class token").geometry
+    block = build_reducer(kind, geometry, Layout.of(geometry), {"block": 0, **arguments}).eval().blocks[0]
+    torch.manual_seed(0)
+    x, key = torch.randn(2, 36, geometry.embed_dim), torch.randn(2, 3, 36, geometry.head_dim)
+    merged = block(Tokens(x, None), key, key)
+    for image, metric in enumerate(key.mean(dim=1)):
+        groups = {place: [place] for place in range(36) if place == 0 or not merges(place)}
+        targets = list(groups)[1:]
+        for place in filter(merges, range(1, 36)):
+            similar = [float(nn.functional.cosine_similarity(metric[place], metric[one], dim=0)) for one in targets]
+            groups[targets[similar.index(max(similar))]].append(place)
+        assert merged.size[image, :, 0].tolist() == [len(group) for group in groups.values()]
+        expected = torch.stack([x[image, group].mean(dim=0) for group in groups.values()])
+        torch.testing.assert_close(merged.x[image], expected)
 
 
 @pytest.mark.parametrize("stop_gradient", [True, False])

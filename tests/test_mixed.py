@@ -176,11 +176,18 @@ class NormedBlock(PlainBlock):
         return branch + h @ torch.nn.functional.normalize(self.change.weight, dim=0)
 
 
+class BrokenBlock(PlainBlock):
+    """Takes a batch axis, but what it makes are no numbers, with which every comparison is false."""
+
+    def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
+        return branch + (h @ self.change.weight).log()
+
+
 class Foreign(Adapter):
     """Not one of ours, of which the tests try all pairs."""
 
 
-@pytest.mark.parametrize("block", [PlainBlock, NormedBlock])
+@pytest.mark.parametrize("block", [PlainBlock, NormedBlock, BrokenBlock])
 def test_an_adapter_whose_weights_take_no_batch_axis_mixes_only_by_its_own_account(block: type[PlainBlock]) -> None:
     backbone = small_backbone()
     made = new_model(small_header(backbone), backbone)

@@ -60,7 +60,6 @@ def test_a_single_patch_has_nothing_to_merge_into() -> None:
         ("bdm", {"block": 0}, 99),
         ("bdm", {"block": [0, 1]}, 50),
         ("bsm", {"block": 1}, 99),
-        ("bsm", {"block": 1, "checkerboard": True}, 99),
         ("bsm", {"block": [0, 1]}, 50),
         ("tome", {"r": 8}, 181),
         ("tome", {"r": [0, 16]}, 181),

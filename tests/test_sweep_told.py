@@ -8,7 +8,6 @@ import pytest
 import torch
 from picture_files import picture
 from plans import PLAN, command
-from published_files import save_small_backbone
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import create_backbone
@@ -37,11 +36,6 @@ WRONG = {
 }
 
 
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_small_backbone(tmp_path_factory.mktemp("backbones") / "small.safetensors")
-
-
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
     (tmp_path / "plan.toml").write_text(SHARED + LINEAR)
@@ -49,11 +43,11 @@ def plan(tmp_path: Path) -> Path:
 
 
 def test_methods_that_cannot_be_trained_are_all_named_before_any_is_trained(
-    plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+    plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = [f'[[method]]\nname = "wrong {index}"\n{line}\n' for index, line in enumerate(WRONG)]
     plan.write_text(SHARED + LINEAR + "".join(wrong))
-    assert main(command(plan, plan.with_name("table.csv"), backbone)) == 2
+    assert main(command(plan, plan.with_name("table.csv"), backbone_file)) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"fpet: {plan}: wrong 0: ")
     assert (captured.err.count("\n"), captured.out) == (1, "")
@@ -65,12 +59,12 @@ def test_methods_that_cannot_be_trained_are_all_named_before_any_is_trained(
 
 @pytest.mark.parametrize("more", [[], ["--list"]], ids=["to train", "to list"])
 def test_data_that_are_not_there_are_all_named_before_anything_is_trained_or_listed(
-    more: list[str], plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+    more: list[str], plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = f'"digits", "digit", {{ folder = "{plan.parent}/pets", split_seed = 1 }}'
     wrong = '[[method]]\nname = "wrong"\nadapter = "lore"\n'
     plan.write_text(SHARED.replace('"digits"', data) + LINEAR + wrong)
-    assert main([*command(plan, plan.with_name("table.csv"), backbone), *more]) == 2
+    assert main([*command(plan, plan.with_name("table.csv"), backbone_file), *more]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"fpet: {plan}: no data 'digit': neither a source (fashion-mnist, ")
     assert f"; no data '{plan.parent}/pets': neither a source (" in captured.err
@@ -126,25 +120,27 @@ def test_only_an_error_that_explains_itself_is_a_row(error: Exception, told: str
             next(runs)
 
 
-def test_a_run_whose_file_cannot_be_written_is_not_trained_again(plan: Path, backbone: Path) -> None:
+def test_a_run_whose_file_cannot_be_written_is_not_trained_again(plan: Path, backbone_file: Path) -> None:
     table, kept = plan.with_name("table.csv"), plan.with_name("kept")
     kept.touch()
-    assert main(command(plan, table, backbone, "--keep", str(kept))) == 1
+    assert main(command(plan, table, backbone_file, "--keep", str(kept))) == 1
     assert [bool(row.error) for row in read_rows(table)] == [True]
     [checkpoint] = plan.with_name("table.runs").rglob("*.checkpoint")
     trained = Checkpoint.load(checkpoint, torch.load(checkpoint, weights_only=True)["run"])
     assert trained.epoch == 2
     kept.unlink()
-    assert main(command(plan, table, backbone, "--keep", str(kept))) == 0
+    assert main(command(plan, table, backbone_file, "--keep", str(kept))) == 0
     [row] = read_rows(table)
     seconds = [epoch["seconds"] or 0 for epoch in trained.log]
     assert (row.training_seconds, row.epoch_seconds) == (round(sum(seconds), 3), round(sum(seconds) / 2, 4))
     assert not checkpoint.parent.parent.exists()
 
 
-def test_a_warm_up_that_is_not_over_is_said(plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warm_up_that_is_not_over_is_said(
+    plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan.write_text(SHARED + LINEAR + 'recipe = { warmup_epochs = 10 }\n[[method]]\nname = "a"\nadapter = "none"\n')
-    assert main(command(plan, plan.with_name("table.csv"), backbone)) == 0
+    assert main(command(plan, plan.with_name("table.csv"), backbone_file)) == 0
     assert (
         "fpet: Linear: the warm-up of 10 epochs is not over after 2 of training: the learning rate stays below 0.01, "
         "at most 1e-06; give fewer warmup_epochs\n"
@@ -152,24 +148,10 @@ def test_a_warm_up_that_is_not_over_is_said(plan: Path, backbone: Path, capsys: 
     assert told.count("warm-up") == 1
 
 
-@pytest.mark.parametrize("instructions", [True, False])
-def test_bfloat16_is_said_to_be_slow_where_it_is_emulated(
-    instructions: bool, plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
-        monkeypatch.setattr(torch.cpu, name, lambda: instructions)
-    plan.write_text(SHARED + LINEAR + 'recipe = { epochs = 1, precision = "bfloat16" }\n')
-    table = plan.with_name("table.csv")
-    assert main(command(plan, table, backbone)) == 0
-    captured = capsys.readouterr()
-    assert captured.out.splitlines()[0] == f"{table}: 1 run"
-    assert captured.err.count("fpet: Linear: this cpu has no instructions for bfloat16") == (not instructions)
-
-
 def test_a_run_that_was_done_without_keeping_its_file_is_named(
-    plan: Path, backbone: Path, capsys: pytest.CaptureFixture[str]
+    plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept, again = plan.with_name("kept"), command(plan, plan.with_name("table.csv"), backbone)
+    kept, again = plan.with_name("kept"), command(plan, plan.with_name("table.csv"), backbone_file)
     lost = f"fpet: digits, Linear, seed 3: done before, and its file is not in {kept}; delete its row to train it again"
     assert main(again) == 0
     assert main([*again, "--keep", str(kept)]) == 0

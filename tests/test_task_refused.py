@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+from serving import Files
+from small import ARCHITECTURE, ARGUMENTS, perturb, small_backbone, small_header
 
 from fpet.backbone import Backbone
 from fpet.errors import TaskError, UnsupportedError
@@ -68,8 +69,13 @@ def test_a_model_that_does_not_say_its_methods_is_not_saved(tmp_path: Path, back
 
 def test_an_argument_counts_as_its_default_where_it_is_left_out(tmp_path: Path, backbone: Backbone) -> None:
     spelled = Method("lora", {"dim": 4, "bits": 1, "scale": 1, "targets": "q+v"})
-    model = new_model(header_of(backbone), backbone)
-    save_task(tmp_path / "fruit.safetensors", header_of(backbone, adapter=spelled), model)
+    model, path = new_model(header_of(backbone), backbone), tmp_path / "fruit.safetensors"
+    perturb(model.trainable(), 0.3)
+    save_task(path, header_of(backbone, adapter=spelled), model)
+    loaded, images = Task.load(path), torch.randn(2, 3, 16, 16)
+    assert loaded.header.adapter == spelled
+    with torch.inference_mode():
+        assert torch.equal(loaded.build(backbone)(images), model.eval()(images))
 
 
 def test_a_model_is_of_the_dtype_of_its_backbone(tmp_path: Path) -> None:
@@ -102,3 +108,11 @@ def test_what_no_file_could_say_is_refused_before_a_training(
     given: dict[str, Any] = {"labels": ("apple", "fig"), "methods": (Method("lora"), Method("none")), **changes}
     with pytest.raises((TaskError, UnsupportedError), match=named):
         new_header("fruit", given["labels"], backbone, given["methods"], 32)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_file_of_few_bytes_that_asks_for_a_model_of_many_is_refused_without_making_it(small_files: Files) -> None:
+    task = Task.load(small_files.tasks / "digits.safetensors")
+    wide = dataclasses.replace(task.header, adapter=Method("adaptformer", {"dim": 10**7}))
+    with pytest.raises(TaskError, match=r"'adapter\.blocks\.0\.down\.weight' is .* instead of"):
+        dataclasses.replace(task, header=wide).build(small_backbone())

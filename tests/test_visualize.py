@@ -61,7 +61,7 @@ def keys_of_first_block(model: AdaptedViT) -> Tensor:
 
 
 def test_groups_are_those_of_matching_by_hand(backbone: Backbone) -> None:
-    model = model_of(backbone, Method("bsm", {"block": 0, "checkerboard": True}))
+    model = model_of(backbone, Method("bdm", {"block": 0, "refine": False}))
     even = [1 + i for i in range(PATCHES) if (i // COLUMNS + i % COLUMNS) % 2 == 0]
     odd = [1 + i for i in range(PATCHES) if (i // COLUMNS + i % COLUMNS) % 2 == 1]
     with torch.inference_mode():

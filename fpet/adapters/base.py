@@ -7,8 +7,6 @@ from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
-from fpet.tokens import Geometry
-
 
 class BlockAdapter(nn.Module):
     """One block's share of a method. A method overrides the sites that its formula touches.
@@ -84,8 +82,3 @@ def why_not_folded(adapter: Adapter) -> str:
     if adapter.num_prompts:
         return "its prompts are tokens, which the backbone has no weights for"
     return "it does more than change layers by affine maps"
-
-
-def identity_blocks(geometry: Geometry) -> list[BlockAdapter]:
-    """One block adapter a block, none of which does anything."""
-    return [BlockAdapter() for _ in range(geometry.depth)]

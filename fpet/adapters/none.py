@@ -1,6 +1,6 @@
 """Linear probe: nothing but the head is trained."""
 
-from fpet.adapters.base import Adapter, identity_blocks
+from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.tokens import Geometry
 
 
@@ -10,4 +10,4 @@ class LinearProbe(Adapter):
     foldable = True
 
     def __init__(self, geometry: Geometry) -> None:
-        super().__init__(identity_blocks(geometry))
+        super().__init__(BlockAdapter() for _ in range(geometry.depth))

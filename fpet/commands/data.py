@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from fpet.commands import options
 from fpet.commands.table import table
-from fpet.data import SOURCES, Source, load_dataset
-from fpet.data.pinned import PINNED, Pinned
+from fpet.data import SOURCES, load_dataset
+from fpet.data.pinned import PINNED
 from fpet.errors import DataError
 
 _DESCRIPTION = """Fetches the named data sets where they are not in the cache yet, by the machine's package managers
@@ -34,21 +33,19 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("--json", action="store_true", help="print one JSON list, with the labels and whole SHA-256")
 
 
-def run(
-    arguments: argparse.Namespace, sources: Mapping[str, Source] = SOURCES, pinned: Mapping[str, Pinned] = PINNED
-) -> int:
-    """Loads each data set and prints the table; pinned: what those of our tables were.
+def run(arguments: argparse.Namespace) -> int:
+    """Loads each data set and prints the table.
 
     Raises:
         DataError: if there is no source of a name.
     """
     for name in arguments.names:
-        if name not in sources:
-            raise DataError(f"no data '{name}': the sources are {', '.join(sources)}")
+        if name not in SOURCES:
+            raise DataError(f"no data '{name}': the sources are {', '.join(SOURCES)}")
     rows, failed = [], False
-    for name in dict.fromkeys(arguments.names or sources):
+    for name in dict.fromkeys(arguments.names or SOURCES):
         try:
-            rows.append(_row(name, arguments.cache, pinned.get(name)))
+            rows.append(_row(name, arguments.cache))
         except DataError as error:
             print(f"fpet: skipped {name}: {error}", file=sys.stderr)
             failed = True
@@ -64,8 +61,8 @@ def run(
     return _UNAVAILABLE if failed and arguments.names else 0
 
 
-def _row(name: str, cache: Path | None, pinned: Pinned | None) -> dict[str, object]:
-    dataset = load_dataset(name, cache=cache)
+def _row(name: str, cache: Path | None) -> dict[str, object]:
+    dataset, pinned = load_dataset(name, cache=cache), PINNED.get(name)
     same = None if pinned is None else dataset.sha256 == pinned.sha256
     if pinned and not same:
         print(f"fpet: {name}: not the data that our tables were made with ({pinned.versions})", file=sys.stderr)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
-import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +18,7 @@ from fpet.data import SOURCES, Dataset
 from fpet.data.pictures import ImageFiles
 from fpet.errors import DataError, TaskError, UnsupportedError
 from fpet.evaluate import Answers, Confusion, Evaluation, answers, summary, tally
-from fpet.files import write_atomically
+from fpet.files import write_csv
 from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task
 from fpet.words import count
@@ -126,12 +124,7 @@ def _write_predictions(path: Path, dataset: Dataset, found: Answers) -> None:
     }
     if found.reduces:
         columns["answer_unreduced"] = [dataset.labels[i] for i in found.unreduced.tolist()]
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    # A file may have a name that is no UTF-8: its bytes are written as they are.
-    write_atomically(path, table.getvalue().encode(errors="surrogateescape"), TaskError)
+    write_csv(path, columns, zip(*columns.values(), strict=True), TaskError)
 
 
 def _classes(labels: Sequence[str], counted: Confusion) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -191,13 +191,6 @@ def resampling(backbone: Backbone) -> str:
         return ""
     old, new = ("x".join(map(str, grid)) for grid in (backbone.resampled_from, backbone.geometry.grid))
     return f"position embeddings resampled from {old} to {new}"
-
-
-def refuse_folders(images: Sequence[Path]) -> None:
-    """Raises UnsupportedError for a folder among images."""
-    for path in images:
-        if path.is_dir():
-            raise UnsupportedError(f"{path}: this is a folder; name the image files in it, such as {path}/*")
 
 
 def positive(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if output.resolve() in {path.resolve() for path in arguments.images}:
         raise UnsupportedError(f"{output}: this is the image itself; name another --output")
     options.refuse_existing(output)
-    options.refuse_folders(arguments.images)
+    _refuse_folders(arguments.images)
     task = options.task(arguments)
     header = task.header
     files = ImageFiles(tuple(arguments.images))
@@ -58,3 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     write_atomically(output, buffer.getvalue(), ImageError)
     print(f"{output}: {picture.width} x {picture.height} pixels")
     return 0
+
+
+def _refuse_folders(images: Sequence[Path]) -> None:
+    for path in images:
+        if path.is_dir():
+            raise UnsupportedError(f"{path}: this is a folder; name the image files in it, such as {path}/*")

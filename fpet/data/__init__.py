@@ -11,13 +11,12 @@ from fpet.data.folder import has_splits, has_test_alone, load_classes, load_spli
 from fpet.data.packaged import PACKAGED
 from fpet.data.reading import Reading
 from fpet.data.scenes import SCENES
-from fpet.data.source import GROUPS, Source
+from fpet.data.source import Source
 from fpet.data.split import Dataset, Images, ResizedSplit, Split
 from fpet.data.vtab import is_vtab, load_vtab
 from fpet.errors import DataError
 
 __all__ = [
-    "GROUPS",
     "SOURCES",
     "Dataset",
     "Images",

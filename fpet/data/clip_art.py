@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from fpet.data.debian import package_folder
-from fpet.data.drawings import TRAIN, VAL, Drawing, distinct, targets_of, to_dataset
+from fpet.data.drawings import Drawing, distinct, targets_of, to_dataset
 from fpet.data.grouped import grouped_split
-from fpet.data.split import Dataset
+from fpet.data.split import TRAIN, VAL, Dataset
 
 PACKAGE = "openclipart-png"
 CATEGORIES = ("animals", "buildings", "food", "plants", "recreation", "tools", "transportation")

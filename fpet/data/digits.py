@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from fpet.data.sample import stratified_order
-from fpet.data.split import Dataset, GreyImages, Split
+from fpet.data.split import TRAIN, VAL, Dataset, GreyImages, Split
 from fpet.errors import DataError
 
-_TRAIN, _VAL, _TEST = 800, 200, 597  # as many as VTAB-1K has; 200 are left over
+_TEST = 597  # 200 are left over
 _WHITE = 16  # scikit-learn's pixels count the set bits of a 4x4 cell
 
 
@@ -32,7 +32,7 @@ def load_digits(folder: Path | None, cache: Path) -> Dataset:
     pixels = torch.from_numpy(bunch.images * 255 / _WHITE).round().to(torch.uint8)
     targets = torch.from_numpy(bunch.target).long()
     order = stratified_order(targets)
-    train, val, test = order[:_TRAIN], order[_TRAIN : _TRAIN + _VAL], order[-_TEST:]
+    train, val, test = order[:TRAIN], order[TRAIN : TRAIN + VAL], order[-_TEST:]
     return Dataset(
         name="digits",
         labels=tuple("0123456789"),

@@ -14,11 +14,9 @@ from torch import Tensor
 
 from fpet.data.digest import sha256_of_files
 from fpet.data.pictures import SPLITS, ImageFiles
-from fpet.data.split import Dataset, Split
+from fpet.data.split import TRAIN, VAL, Dataset, Split
 from fpet.errors import DataError
 from fpet.files import read_bytes
-
-TRAIN, VAL = 800, 200  # as VTAB-1K
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 LARGEST = 16_000_000  # pixels; the few larger pictures are patterns, which take seconds each

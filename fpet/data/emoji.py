@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from fpet.data.drawings import TRAIN, VAL, Drawing, distinct, targets_of, to_dataset
+from fpet.data.drawings import Drawing, distinct, targets_of, to_dataset
 from fpet.data.grouped import grouped_split
 from fpet.data.npm import NpmPackage, npm_folder
-from fpet.data.split import Dataset
+from fpet.data.split import TRAIN, VAL, Dataset
 from fpet.errors import DataError
 from fpet.files import read_bytes
 
@@ -55,12 +55,6 @@ PACKAGES = {
 # EmojiOne's file names leave these out: the request for a coloured picture, and the joiner of sequences.
 _UNWRITTEN = {"fe0f", "200d"}
 _TARGETS = {subcategory: i for i, parts in enumerate(CLASSES.values()) for subcategory in parts}
-
-
-def class_of(subcategory: str) -> str | None:
-    """The label of an emoji of that subcategory; None if it is in none of the classes."""
-    target = _TARGETS.get(subcategory)
-    return None if target is None else tuple(CLASSES)[target]
 
 
 def load_emoji(folder: Path | None, cache: Path) -> Dataset:

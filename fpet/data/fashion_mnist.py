@@ -13,7 +13,7 @@ from torch import Tensor
 from fpet.data.debian import unpack_package
 from fpet.data.digest import sha256_of_files
 from fpet.data.sample import stratified_order
-from fpet.data.split import Dataset, GreyImages, Split
+from fpet.data.split import TRAIN, VAL, Dataset, GreyImages, Split
 from fpet.errors import DataError
 from fpet.files import read_bytes
 
@@ -37,7 +37,6 @@ SHA256 = {
     "t10k-labels-idx1-ubyte.gz": "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
 }
 _INSTALLED = Path("/usr/share/datasets/fashion-mnist")
-_TRAIN, _VAL = 800, 200  # as many as VTAB-1K has
 
 
 def load_fashion_mnist(folder: Path | None, cache: Path) -> Dataset:
@@ -51,7 +50,7 @@ def load_fashion_mnist(folder: Path | None, cache: Path) -> Dataset:
     files = _read_files(folder or _locate(cache))
     pixels, targets = _split(files, "train")
     order = stratified_order(targets)
-    train, val = order[:_TRAIN], order[_TRAIN : _TRAIN + _VAL]
+    train, val = order[:TRAIN], order[TRAIN : TRAIN + VAL]
     test_pixels, test_targets = _split(files, "t10k")
     return Dataset(
         name="fashion-mnist",

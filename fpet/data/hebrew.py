@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from pathlib import Path
 
-from fpet.data.split import Dataset
-from fpet.data.typefaces import Alphabet, load_alphabet
+from fpet.data.typefaces import Alphabet
 
 LETTERS = {
     unicodedata.name(chr(code)).removeprefix("HEBREW LETTER ").lower(): chr(code) for code in range(0x5D0, 0x5EB)
@@ -69,12 +67,3 @@ HEBREW = Alphabet(
         ),
     },
 )
-
-
-def load_hebrew(folder: Path | None, cache: Path) -> Dataset:
-    """The data set of HEBREW, as `load_alphabet` makes it.
-
-    Raises:
-        DataError: as `load_alphabet` does.
-    """
-    return load_alphabet(HEBREW, folder, cache)

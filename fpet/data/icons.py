@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fpet.data.debian import package_folder
-from fpet.data.drawings import TRAIN, VAL, Drawing, distinct, targets_of, to_dataset
+from fpet.data.drawings import Drawing, distinct, targets_of, to_dataset
 from fpet.data.grouped import grouped_split
-from fpet.data.split import Dataset
+from fpet.data.split import TRAIN, VAL, Dataset
 
 NAMES = (
     "document-open",

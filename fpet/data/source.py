@@ -8,15 +8,14 @@ from pathlib import Path
 
 from fpet.data.split import Dataset
 
-GROUPS = ("natural", "specialised", "structured")
-
 
 @dataclass(frozen=True)
 class Source:
     """Where a data set comes from.
 
-    group: one of GROUPS, as VTAB sorts its tasks. summary: what is to be told apart, in a few words. load: (folder with
-    the source's files or None, cache folder) -> the data set; raises DataError if it cannot be had.
+    group: "natural", "specialised" or "structured", as VTAB sorts its tasks. summary: what is to be told apart, in a
+    few words. load: (folder with the source's files or None, cache folder) -> the data set; raises DataError if it
+    cannot be had.
     """
 
     group: str

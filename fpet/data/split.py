@@ -14,6 +14,7 @@ from fpet.ahead import batches_ahead
 from fpet.errors import DataError
 from fpet.preprocess import Preprocessing
 
+TRAIN, VAL = 800, 200  # pictures of each of our own data sets, as many as VTAB-1K's have
 _RESIZED_AT_ONCE = 64
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from pathlib import Path
 
-from fpet.data.split import Dataset
-from fpet.data.typefaces import Alphabet, load_alphabet
+from fpet.data.typefaces import Alphabet
 
 _VOWELS = {"\u0e24", "\u0e26"}  # Ru and Lu stand among the consonants
 LETTERS = {
@@ -38,12 +36,3 @@ THAI = Alphabet(
         "test": ("Purisa", "Sawasdee", "Tlwg Typist", "Umpush", "Arundina Sans Mono"),
     },
 )
-
-
-def load_thai(folder: Path | None, cache: Path) -> Dataset:
-    """The data set of THAI, as `load_alphabet` makes it.
-
-    Raises:
-        DataError: as `load_alphabet` does.
-    """
-    return load_alphabet(THAI, folder, cache)

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from fpet.data.debian import package_folder
 from fpet.data.digest import sha256_of_files
-from fpet.data.drawings import TRAIN, VAL, refuse_shortage
+from fpet.data.drawings import refuse_shortage
 from fpet.data.pictures import SPLITS
 from fpet.data.sample import stratified_order
-from fpet.data.split import Dataset, GreyImages, Split
+from fpet.data.split import TRAIN, VAL, Dataset, GreyImages, Split
 from fpet.errors import DataError
 from fpet.files import read_bytes
 
@@ -41,6 +41,40 @@ class Alphabet:
     packages: tuple[str, ...]
     families: Mapping[str, tuple[str, ...]]
 
+    def load(self, folder: Path | None, cache: Path) -> Dataset:
+        """800 training and 200 validation letters, a random and balanced choice of those of their families, and all of
+        the test's.
+
+        Letters are black on white, 64x64 pixels. A typeface is scaled so that its largest letter leaves a margin of 6;
+        all its letters have that scale and one base line, and are centred from left to right. Of two that are equal
+        pixel by pixel the first is kept. The SHA-256 is `sha256_of_files` of the font files, each named
+        `<split>/<label>/<style>`: the pixels may differ in the last bit between versions of FreeType.
+
+        folder: what the packages are unpacked in (`/` where they are installed), if they are not to be read from the
+        cache and fetched.
+
+        Raises:
+            DataError: if a package cannot be had, lacks a family, or a font file cannot be read.
+        """
+        roots = [package_folder(package, "usr/share/fonts", folder, cache) for package in self.packages]
+        styles = _styles(list(dict.fromkeys(roots)), self)
+        labels, letters = tuple(self.letters), "".join(self.letters.values())
+        seen: set[bytes] = set()
+        digests: dict[str, str] = {}
+        splits = []
+        for split, count in zip(SPLITS, (TRAIN, VAL, None), strict=True):
+            paths = [path for family in self.families[split] for path in styles[family]]
+            drawn = [letter for path in paths for letter in _draw_once(path, letters, seen)]
+            targets = torch.tensor([letter.target for letter in drawn])
+            chosen = stratified_order(targets)[:count]
+            splits.append(Split(GreyImages(torch.stack([drawn[i].pixels for i in chosen])), targets[chosen]))
+            files = {path: hashlib.sha256(read_bytes(path, DataError)).hexdigest() for path in paths}
+            for letter in (drawn[i] for i in chosen):
+                digests[f"{split}/{labels[letter.target]}/{letter.path.stem}"] = files[letter.path]
+        refuse_shortage(self.name, splits)
+        train, val, test = splits
+        return Dataset(self.name, labels, sha256_of_files(digests), train, val, test)
+
 
 @dataclass(frozen=True)
 class _Letter:
@@ -49,40 +83,6 @@ class _Letter:
     path: Path
     target: int
     pixels: Tensor
-
-
-def load_alphabet(alphabet: Alphabet, folder: Path | None, cache: Path) -> Dataset:
-    """800 training and 200 validation letters, a random and balanced choice of their families', and all of the test's.
-
-    Letters are black on white, 64x64 pixels. A typeface is scaled so that its largest letter leaves a margin of 6; all
-    its letters have that scale and one base line, and are centred from left to right. Of two that are equal pixel by
-    pixel the first is kept. The SHA-256 is `sha256_of_files` of the font files, each named
-    `<split>/<label>/<style>`: the pixels may differ in the last bit between versions of FreeType.
-
-    folder: what the packages are unpacked in (`/` where they are installed), if they are not to be read from the cache
-    and fetched.
-
-    Raises:
-        DataError: if a package cannot be had, lacks a family, or a font file cannot be read.
-    """
-    roots = [package_folder(package, "usr/share/fonts", folder, cache) for package in alphabet.packages]
-    styles = _styles(list(dict.fromkeys(roots)), alphabet)
-    labels, letters = tuple(alphabet.letters), "".join(alphabet.letters.values())
-    seen: set[bytes] = set()
-    digests: dict[str, str] = {}
-    splits = []
-    for split, count in zip(SPLITS, (TRAIN, VAL, None), strict=True):
-        paths = [path for family in alphabet.families[split] for path in styles[family]]
-        drawn = [letter for path in paths for letter in _draw_once(path, letters, seen)]
-        targets = torch.tensor([letter.target for letter in drawn])
-        chosen = stratified_order(targets)[:count]
-        splits.append(Split(GreyImages(torch.stack([drawn[i].pixels for i in chosen])), targets[chosen]))
-        files = {path: hashlib.sha256(read_bytes(path, DataError)).hexdigest() for path in paths}
-        for letter in (drawn[i] for i in chosen):
-            digests[f"{split}/{labels[letter.target]}/{letter.path.stem}"] = files[letter.path]
-    refuse_shortage(alphabet.name, splits)
-    train, val, test = splits
-    return Dataset(alphabet.name, labels, sha256_of_files(digests), train, val, test)
 
 
 def _styles(roots: Sequence[Path], alphabet: Alphabet) -> dict[str, list[Path]]:
@@ -115,7 +115,7 @@ def _draw_once(path: Path, letters: str, seen: set[bytes]) -> Iterator[_Letter]:
 
 
 def draw(path: Path, letters: str) -> Tensor:
-    """The letters as a font file draws them, uint8 [N, 64, 64]; see `load_alphabet`.
+    """The letters as a font file draws them, uint8 [N, 64, 64]; see `Alphabet.load`.
 
     Raises:
         DataError: if the file is not a font that Pillow reads.

@@ -13,8 +13,8 @@ from fpet.tokens import Geometry, Layout, Tokens
 class SoftMatchingBlock(BipartiteBlock):
     """Merges every patch of A into its best match in B, by cosine of the mean keys, without a gradient."""
 
-    def __init__(self, layout: Layout, checkerboard: bool) -> None:
-        super().__init__(*(layout.checkerboard() if checkerboard else layout.alternate()))
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(*layout.alternate())
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         with torch.autocast(tokens.x.device.type, enabled=False):
@@ -25,10 +25,8 @@ class SoftMatchingBlock(BipartiteBlock):
 class BSM(ReducerAtBlocks):
     """No parameters. 197 tokens become 99.
 
-    block: one index or several, from 0; checkerboard: split the patches as FPET does, not by alternate places.
+    block: one index or several, from 0.
     """
 
-    def __init__(
-        self, geometry: Geometry, layout: Layout, *, block: int | list[int], checkerboard: bool = False
-    ) -> None:
-        super().__init__(geometry, layout, block, lambda here: SoftMatchingBlock(here, checkerboard))
+    def __init__(self, geometry: Geometry, layout: Layout, *, block: int | list[int]) -> None:
+        super().__init__(geometry, layout, block, SoftMatchingBlock)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpet.data.sample import stratified_order
-from fpet.data.split import ColourImages, Dataset, GreyImages, Split
+from fpet.data.split import TRAIN, VAL, ColourImages, Dataset, GreyImages, Split
 from fpet.errors import DataError
 
-SIZES = (800, 200, 2000)  # training, validation, test
+SIZES = (TRAIN, VAL, 2000)
 
 
 @dataclass(frozen=True)
