@@ -66,8 +66,7 @@ class TaskHeader:
     def __post_init__(self) -> None:
         if self.format != FORMAT:
             raise ValueError(f"format {self.format} is not the known format {FORMAT}")
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(f"name {self.name!r} is not 1 to 64 of a-z, 0-9, '.', '_', '-'")
+        check_name(self.name)
         for role, method in (("adapter", self.adapter), ("reducer", self.reducer)):
             if not isinstance(method, Method):
                 raise ValueError(f"{role} {method!r} is not a Method, such as Method('none')")
@@ -156,3 +155,9 @@ def _parse_fields(expected: Any, value: Any, where: str) -> Any:
             raise ValueError(f"{where} lacks the field {name!r}")
     parsed = {name: _parse(hints[name], item, f"{where}.{name}") for name, item in value.items()}
     return expected(**parsed)
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError if no task can have this name."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"name {name!r} is not 1 to 64 of a-z, 0-9, '.', '_', '-'")

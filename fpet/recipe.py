@@ -83,8 +83,8 @@ class Recipe:
             return ""
         highest = self.learning_rate(self.epochs - 1)
         return (
-            f"the warm-up of {count(self.warmup_epochs, 'epoch')} is not over after {self.epochs} of training: the "
-            f"learning rate stays below {self.lr:g}, at most {highest:.2g}"
+            f"the warm-up of {count(self.warmup_epochs, 'epoch')}, which comes after the first, is not over after "
+            f"{self.epochs} of training: the learning rate stays below {self.lr:g}, at most {highest:.2g}"
         )
 
     @staticmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,12 +107,13 @@ def alternate(
     """Seconds of True and of False, each first in turn, so that a drift of the machine's speed meets both.
 
     seconds: runs one and returns what it took. Both are repeated until they have taken `shortest` together, even if
-    that is more often, and no more once they have taken `longest`.
+    that is more often, and no more once they have taken `longest`, or as long has passed: where others have the
+    processor meanwhile, that is sooner.
     """
     times: dict[bool, list[float]] = {True: [], False: []}
-    taken = 0.0
+    taken, began = 0.0, time.perf_counter()
     for i in itertools.count():
-        if (i >= repeats and taken >= shortest) or (i > 0 and taken >= longest):
+        if (i >= repeats and taken >= shortest) or (i > 0 and max(taken, time.perf_counter() - began) >= longest):
             break
         for which in (True, False) if i % 2 == 0 else (False, True):
             times[which].append(seconds(which))

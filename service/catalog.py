@@ -18,6 +18,7 @@ from service.metrics import Metrics
 from service.task_folder import SUFFIX, Stamp, TaskFolder, stamp, stamp_of
 
 State = Literal["available", "loading", "loaded", "failed"]
+_STATES: dict[State, str] = {"available": "is not loaded", "loading": "is being loaded", "failed": "cannot serve"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Catalog:
         entry = self.entry(name)
         if entry.task is None:
             reason = f": {entry.reason}" if entry.reason else ""
-            raise NotReadyError(f"the task {name!r} is {entry.state}{reason}", passing=entry.state == "loading")
+            raise NotReadyError(f"the task {name!r} {_STATES[entry.state]}{reason}", passing=entry.state == "loading")
         return entry.task
 
     def read(self, path: Path) -> bytes:

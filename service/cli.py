@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves until SIGTERM, SIGHUP or SIGINT; returns the exit code: 2 if an option is wrong, 1 if it cannot start.
 
     Raises:
-        FpetError: if the backbone or the task folder cannot be used.
+        FpetError: if the address, the backbone or the task folder cannot be used.
     """
     try:
         settings = read_settings(arguments)
@@ -64,9 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     # torch is imported from here on, so that --help does not wait for it.
     from service.app import create_app  # noqa: PLC0415
     from service.process import settle  # noqa: PLC0415
-    from service.server import Server  # noqa: PLC0415
+    from service.server import Server, require_free  # noqa: PLC0415
 
     configure(settings.log_level, settings.log_format)
+    require_free(settings.host, settings.port)
     if unknown := Settings.unknown_variables():
         logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))
     server = Server(create_app(settings), settings)

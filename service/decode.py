@@ -126,7 +126,7 @@ def open_image(data: bytes, formats: Sequence[str]) -> Image.Image:
         raise BadImageError("the bytes are not an image")
     accepted = [name for name in known if name.lower() in formats]
     if not accepted:
-        raise UnsupportedTypeError(f"the image is a {known[0]}; accepted are {', '.join(formats)}")
+        raise UnsupportedTypeError(f"the image is of the format {known[0]}; accepted are {', '.join(formats)}")
     for mark, most in _REPEATED.get(accepted[0], {}).items():
         if data.count(mark) > most:
             raise BadImageError(f"the image is damaged: {mark!r} is in it more than {most} times")

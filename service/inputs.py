@@ -40,7 +40,7 @@ JSON = "application/json"
 BYTES = "application/octet-stream"
 _AS_IT_IS = "identity"
 _BLANKS = string.whitespace.encode()
-ACCEPTED = f"image/*, {BYTES}, {MULTIPART} and {JSON}"
+ACCEPTED = f"image/*, {BYTES}, {MULTIPART} or {JSON}"
 
 
 @dataclass(frozen=True)

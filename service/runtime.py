@@ -137,8 +137,12 @@ class Runtime:
         loop = asyncio.get_running_loop()
         try:
             await self._preload()
+            if not self.catalog.entries():
+                logger.warning("there is no task in %s yet", self.catalog.folder)
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
-            timed = [loop.run_in_executor(self._forward_pool, self._calibrate, task) for task in self._families()]
+            families = self._families()
+            logger.info("timing the forwards of each of %d families of tasks", len(families))
+            timed = [loop.run_in_executor(self._forward_pool, self._calibrate, task) for task in families]
             await asyncio.gather(*timed)
         except Exception as error:
             foreseen = isinstance(error, TaskError)  # the log has said why

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -116,7 +116,7 @@ class Settings(BaseSettings):
     formats: Annotated[tuple[Format, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=("jpeg", "png", "webp", "gif", "bmp"),
         min_length=1,
-        description="image formats accepted, comma-separated",
+        description=f"image formats accepted, comma-separated, of {', '.join(get_args(Format))}",
     )
 
     preload: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(

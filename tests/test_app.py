@@ -152,3 +152,12 @@ async def test_it_does_not_start_without_its_files(small_files: Files, tmp_path:
         create_app(small_settings(small_files, tasks=tmp_path / "nowhere"))
     with pytest.raises(BackboneError, match="backbone"):
         create_app(small_settings(small_files, backbone=tmp_path / "backbone"))
+
+
+async def test_a_folder_without_tasks_may_be_a_mistake(
+    small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = create_app(small_settings(Files(small_files.backbone, tmp_path)))
+    async with app.router.lifespan_context(app):
+        await app.state.runtime.warm.wait()
+    assert f"there is no task in {tmp_path} yet" in caplog.messages

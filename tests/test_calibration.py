@@ -70,6 +70,13 @@ def test_slow_forwards_are_timed_less_often() -> None:
     assert alternate(9, lambda _: 5.0, longest=0.1) == ([5.0], [5.0])  # but once at least
 
 
+def test_time_that_others_have_the_processor_for_passes_too() -> None:
+    began = time.perf_counter()
+    own, others = alternate(10**9, lambda _: 1e-9, longest=0.2)  # as if waited for, save for a nanosecond
+    assert 0.2 < time.perf_counter() - began < 20
+    assert len(own) == len(others) > 1
+
+
 def test_fast_forwards_are_timed_more_often() -> None:
     assert alternate(2, lambda _: 0.5, shortest=3.0) == ([0.5] * 3, [0.5] * 3)
     assert alternate(2, lambda _: 0.5, shortest=1.0) == ([0.5] * 2, [0.5] * 2)  # as often as asked for at least

@@ -40,7 +40,7 @@ def catalog_of(folder: Path, metrics: Metrics) -> Catalog:
 
 def test_tasks_are_available_before_they_are_loaded(catalog: Catalog) -> None:
     assert [(entry.name, entry.state) for entry in catalog.entries()] == [("digits", "available")]
-    with pytest.raises(NotReadyError, match="the task 'digits' is available"):
+    with pytest.raises(NotReadyError, match="the task 'digits' is not loaded"):
         catalog.loaded("digits")
     with pytest.raises(UnknownTaskError, match="there is no task 'letters'"):
         catalog.loaded("letters")
@@ -74,12 +74,12 @@ def test_what_was_taken_out_of_service_stays_out(catalog: Catalog, metrics: Metr
     assert metrics.registry.get_sample_value("fpet_task_bytes", {"task": "digits"}) is None
     write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
     assert catalog.scan() == []
-    with pytest.raises(NotReadyError, match="the task 'digits' is available") as refused:
+    with pytest.raises(NotReadyError, match="the task 'digits' is not loaded") as refused:
         catalog.loaded("digits")
     assert refused.value.headers == {}  # it is no use to ask again
     (tmp_path / "late.safetensors").write_bytes(b"on its way")
     catalog.scan()
-    with pytest.raises(NotReadyError, match="the task 'late' is loading") as refused:
+    with pytest.raises(NotReadyError, match="the task 'late' is being loaded") as refused:
         catalog.loaded("late")
     assert refused.value.headers == {"retry-after": "1"}
 
@@ -106,7 +106,7 @@ def test_a_file_must_hold_the_task_that_it_is_named_after(tmp_path: Path) -> Non
 def test_a_task_whose_file_was_removed_fails(catalog: Catalog, tmp_path: Path) -> None:
     (tmp_path / "digits.safetensors").unlink()
     assert catalog.load("digits").state == "failed"
-    with pytest.raises(NotReadyError, match=r"is failed: digits\.safetensors: cannot be read"):
+    with pytest.raises(NotReadyError, match=r"cannot serve: digits\.safetensors: cannot be read"):
         catalog.loaded("digits")
 
 

@@ -94,6 +94,7 @@ def test_options(service: Serving) -> None:
     assert [len(one) for one in vectors["logits"]] == [10]
     assert [len(one) for one in vectors["embedding"]] == [24]
     assert "probabilities" not in vectors
+    assert service.classify(IMAGES[0], outputs="logits, embedding").json().keys() == vectors.keys()
 
 
 @pytest.mark.parametrize("tasks", ["plain,digits", "plain,%20digits", "plain&tasks=digits,", ",%20plain%20,,digits"])

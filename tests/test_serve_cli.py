@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -59,6 +60,14 @@ def test_a_wrong_value_is_one_line_that_names_flag_and_variable(
     monkeypatch.delenv("FPET_API_KEYS")
     assert run(parser.parse_args(["serve", "--max-queue", "1"])) == 2
     assert "max_images (64) must not exceed max_queue (1)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", ""])
+def test_a_port_in_use_is_said_before_anything_is_loaded(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        assert main(["serve", "--host", host, "--port", str(port), "--backbone", "nowhere"]) == 2
+    assert capsys.readouterr().err == f"fpet: --host {host!r} and --port {port}: Address already in use\n"
 
 
 @pytest.mark.parametrize("option", ["--admin-key", "--api-keys"])

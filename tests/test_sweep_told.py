@@ -142,8 +142,8 @@ def test_a_warm_up_that_is_not_over_is_said(
     plan.write_text(SHARED + LINEAR + 'recipe = { warmup_epochs = 10 }\n[[method]]\nname = "a"\nadapter = "none"\n')
     assert main(command(plan, plan.with_name("table.csv"), backbone_file)) == 0
     assert (
-        "fpet: Linear: the warm-up of 10 epochs is not over after 2 of training: the learning rate stays below 0.01, "
-        "at most 1e-06; give fewer warmup_epochs\n"
+        "fpet: Linear: the warm-up of 10 epochs, which comes after the first, is not over after 2 of training: the "
+        "learning rate stays below 0.01, at most 1e-06; give fewer warmup_epochs\n"
     ) in (told := capsys.readouterr().err)
     assert told.count("warm-up") == 1
 

@@ -62,8 +62,8 @@ def test_a_warm_up_that_is_not_over_is_said(epochs: int, warm_up: int, highest: 
     line, data = told("--epochs", str(epochs), "--warmup-epochs", str(warm_up)).splitlines()
     counted = f"{warm_up} epoch{'s' if warm_up > 1 else ''}"
     assert line == (
-        f"fpet: the warm-up of {counted} is not over after {epochs} of training: the learning rate stays below "
-        f"0.001, at most {highest}; give fewer --warmup-epochs"
+        f"fpet: the warm-up of {counted}, which comes after the first, is not over after {epochs} of training: "
+        f"the learning rate stays below 0.001, at most {highest}; give fewer --warmup-epochs"
     )
     assert NO_DATA in data
 

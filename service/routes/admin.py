@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic import BaseModel, Field
 
+from fpet.header import check_name
 from service.auth import check_admin
 from service.catalog import Entry
 from service.deadline import Deadline
@@ -72,6 +73,10 @@ async def put_task(
     conditions: ConditionsHeader,
 ) -> TaskInfo:
     """Puts a task into service, or another file in its place. Until it answers, the old one serves."""
+    try:
+        check_name(task)
+    except ValueError as error:
+        raise InvalidTaskError(str(error)) from error
     data = await read_body(request, Deadline.after(runtime.settings.deadline), runtime.settings.max_task_bytes)
 
     def put() -> tuple[bool, Entry]:
@@ -119,6 +124,10 @@ async def pin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader)
 @router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def unpin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
+    _, pinned = runtime.folding.state(runtime.catalog.loaded(task))  # without waiting for what is being folded
+    if not pinned:
+        _check(conditions, runtime, task)
+        return describe(runtime.catalog.entry(task), runtime.folding)
     return describe(await _fold(runtime, task, conditions, runtime.folding.unpin), runtime.folding)
 
 

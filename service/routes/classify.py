@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from service.deadline import Deadline
 from service.disconnect import unless_gone
@@ -55,7 +55,9 @@ class Options(BaseModel):
     tokens: Literal["reduced", "full"] = Field(
         default="reduced", description="with the task's token reduction or without it"
     )
-    outputs: list[Vector] = Field(default=[], description="vectors to answer beside the best labels; may be repeated")
+    outputs: Annotated[list[Vector], BeforeValidator(split_names)] = Field(
+        default=[], description="vectors to answer beside the best labels, separated by commas or repeated"
+    )
 
 
 class ManyOptions(Options):
