@@ -24,9 +24,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         dtype = torch.get_autocast_dtype(q.device.type)
         q, k, v, bias = q.to(dtype), k.to(dtype), v.to(dtype), None if bias is None else bias.to(dtype)
     if not _faster_by_products(q, bias):
-        if bias is not None and bias.requires_grad and not (q.requires_grad or k.requires_grad or v.requires_grad):
-            # For these alone does a GPU's kernel keep what the bias's gradient is made of, and would read it all the
-            # same (pytorch/pytorch issue 148476).
+        alone = bias is not None and bias.requires_grad and not any(part.requires_grad for part in (q, k, v))
+        if alone and not torch.compiler.is_compiling():  # in whose graphs no gradient begins
+            # For these does a GPU's kernel keep what the bias's gradient is made of, which it reads all the same
+            # (pytorch/pytorch issue 148476).
             q = q.detach().requires_grad_()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     rows = None if bias is None else bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)

@@ -37,7 +37,8 @@ class Evaluation:
     @property
     def tokens(self) -> str:
         """What becomes of the tokens, such as `197 -> 99 tokens`."""
-        return f"{self.tokens_in} -> {self.tokens_out:.4g} tokens{' on average' if self.tokens_vary else ''}"
+        left = f"{self.tokens_out:.1f} tokens on average" if self.tokens_vary else f"{self.tokens_out} tokens"
+        return f"{self.tokens_in} -> {left}"
 
 
 def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) -> tuple[Tensor, Tensor]:
@@ -107,7 +108,7 @@ def summary(model: AdaptedViT, counted: Confusion) -> Evaluation:
         accuracy_unreduced=int(counted.unreduced.trace()) / images,
         agreement=counted.agreeing / images,
         tokens_in=model.tokens_in,
-        tokens_out=counted.tokens,
+        tokens_out=counted.tokens if model.reducer.tokens_vary else model.tokens_out,
         tokens_vary=model.reducer.tokens_vary,
     )
 

@@ -81,6 +81,8 @@ def _compare(folded: AdaptedViT, model: AdaptedViT) -> None:
     with torch.inference_mode():
         expected = model.features(image)
         difference = beyond_rounding(folded.features(image), expected, image.dtype)
+    if not expected.isfinite().all():
+        raise UnsupportedError("the task cannot be folded: the model's answer to noise is not finite")
     if difference is not None:
         raise UnsupportedError(
             f"{type(model.adapter).__name__} does not fold, though it says so: the folded model's answer differs by "

@@ -160,4 +160,4 @@ def _parse_fields(expected: Any, value: Any, where: str) -> Any:
 def check_name(name: str) -> None:
     """Raises ValueError if no task can have this name."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"name {name!r} is not 1 to 64 of a-z, 0-9, '.', '_', '-'")
+        raise ValueError(f"name {name!r} is not 1 to 64 of a-z, 0-9, '.', '_', '-', the first and the last of a-z, 0-9")

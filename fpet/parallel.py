@@ -50,13 +50,13 @@ def local_device(device: str) -> str:
     """The device of this process: `cuda` is the GPU of its own that torchrun numbered, all else as it is.
 
     Raises:
-        UnsupportedError: if it names a GPU which is that of another process.
+        UnsupportedError: if it names a GPU that torchrun numbered for another process.
     """
     if not distributed.is_torchelastic_launched() or not device.startswith("cuda"):
         return device
     own = f"cuda:{distributed.get_node_local_rank()}"
     if device not in ("cuda", own):
-        raise UnsupportedError(f"{device}: processes do not share a GPU; `cuda` gives each one of its own")
+        raise UnsupportedError(f"{device}: under torchrun this process has {own}; name `cuda`, which is each one's own")
     return own
 
 

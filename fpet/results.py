@@ -81,7 +81,7 @@ def read_rows(path: Path) -> list[Row]:
     """
     if not path.exists():
         return []
-    text = read_bytes(path, TaskError).decode(errors="replace")
+    text = read_bytes(path, TaskError).decode(errors="surrogateescape")
     reader = csv.DictReader(io.StringIO(text))
     try:
         if tuple(reader.fieldnames or ()) != COLUMNS:
@@ -124,5 +124,6 @@ def _parse(texts: dict[str, str]) -> Row:
     values: dict[str, typing.Any] = {}
     for name, text in texts.items():
         options = typing.get_args(hints[name]) or (hints[name],)
-        values[name] = None if text == "" and type(None) in options else options[0](text)
+        kind = int if options[0] is float and text.isdecimal() else options[0]  # to be written again as it is
+        values[name] = None if text == "" and type(None) in options else kind(text)
     return Row(**values)

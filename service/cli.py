@@ -66,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     from service.process import settle  # noqa: PLC0415
     from service.server import Server, require_free  # noqa: PLC0415
 
-    configure(settings.log_level, settings.log_format)
     require_free(settings.host, settings.port)
+    configure(settings.log_level, settings.log_format)
     if unknown := Settings.unknown_variables():
         logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))
     server = Server(create_app(settings), settings)

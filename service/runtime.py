@@ -138,10 +138,10 @@ class Runtime:
         try:
             await self._preload()
             if not self.catalog.entries():
-                logger.warning("there is no task in %s yet", self.catalog.folder)
+                logger.warning("there is no task in %s", self.catalog.folder)
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             families = self._families()
-            logger.info("timing the forwards of each of %d families of tasks", len(families))
+            logger.info("warming up; families of tasks: %d", len(families))
             timed = [loop.run_in_executor(self._forward_pool, self._calibrate, task) for task in families]
             await asyncio.gather(*timed)
         except Exception as error:

@@ -133,7 +133,8 @@ class TaskSavings(Schema):
     tokens_out: int
     forward_seconds: float
     baseline_seconds: float = Field(
-        description="forward_seconds, scaled by the measured cost of doing without reduction"
+        description="forward_seconds, scaled by the measured cost of doing without reduction; 0 where each image "
+        "decides how many tokens it keeps"
     )
     speedup: float | None = Field(description="baseline_seconds / forward_seconds; below 1 where reduction costs time")
     shadow: ShadowSavings | None = Field(description="the same, measured on a share of the batches; see shadow_share")

@@ -81,17 +81,19 @@ def require_free(host: str, port: int) -> None:
     """Looks, before anything is loaded, whether another listens there already; what else may be wrong shows later.
 
     Raises:
-        UnsupportedError: if one does, or the port is not for everybody.
+        UnsupportedError: if one does, the port is not for everybody, or the host has no address.
     """
     try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
+        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UnsupportedError(f"--host {host!r} has no address: {error}") from error
+    for family, kind, protocol, _, address in places:
+        try:
             with socket.socket(family, kind, protocol) as listening:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 listening.bind(address)
-    except OSError as error:
-        if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            raise UnsupportedError(f"--host {host!r} and --port {port}: {error.strerror}") from error
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                raise UnsupportedError(f"--host {host!r} and --port {port}: {error.strerror}") from error

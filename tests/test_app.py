@@ -160,4 +160,4 @@ async def test_a_folder_without_tasks_may_be_a_mistake(
     app = create_app(small_settings(Files(small_files.backbone, tmp_path)))
     async with app.router.lifespan_context(app):
         await app.state.runtime.warm.wait()
-    assert f"there is no task in {tmp_path} yet" in caplog.messages
+    assert f"there is no task in {tmp_path}" in caplog.messages

@@ -135,3 +135,13 @@ def test_without_a_gradient_of_the_bias_float32_is_left_to_the_fused_kernel(grad
     q, k, v, bias = _inputs(torch.float32, 197, biased=True)
     with torch.set_grad_enabled(grad):
         assert attend(q, k, v, bias).equal(F.scaled_dot_product_attention(q, k, v, attn_mask=bias))
+
+
+def test_a_bias_alone_with_a_gradient_compiles_to_one_graph() -> None:
+    q, k, v, bias = _inputs(torch.float64, biased=True)
+    assert bias is not None
+    (leaf,) = _leaves([bias])
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    (expected,) = torch.autograd.grad(attend(q, k, v, leaf).square().sum(), [leaf])
+    (gradient,) = torch.autograd.grad(compiled(q, k, v, leaf).square().sum(), [leaf])
+    torch.testing.assert_close(gradient, expected)

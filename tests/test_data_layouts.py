@@ -103,3 +103,11 @@ def test_a_class_whose_name_cannot_be_printed_is_refused_by_it(name: str, tmp_pa
         load(tmp_path)
     assert f"the class folder {name!r} has a control character in its name" in str(error.value)
     str(error.value).encode()
+
+
+def test_all_that_lies_beside_the_class_folders_is_named(tmp_path: Path) -> None:
+    root = classes(tmp_path / "garden", {"ant": 20, "bee": 10})
+    for name in ("README.md", "labels.csv"):
+        (root / name).write_text("about it")
+    with pytest.raises(DataError, match=r"README\.md, \S+labels\.csv are not class folders: the classes are ant, bee$"):
+        load(root)

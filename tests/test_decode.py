@@ -74,7 +74,7 @@ def test_what_is_no_image_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("format", ["TIFF", "ICO", "AVIF"])
 def test_formats_beyond_the_list_are_named(format: str) -> None:
-    with pytest.raises(UnsupportedTypeError, match=f"is a {format}; accepted are jpeg, png"):
+    with pytest.raises(UnsupportedTypeError, match=f"is of the format {format}; accepted are jpeg, png"):
         decode(pictures.encode(pictures.scene(32, 32), format))
 
 

@@ -65,9 +65,8 @@ def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reduce
     assert evaluation.accuracy_unreduced == (plain == targets).sum() / 60
     assert evaluation.agreement == (reduced == plain).sum() / 60
     assert (evaluation.tokens_in, evaluation.tokens_out) == (model.tokens_in, model.tokens_out)
-    assert evaluation.tokens == (
-        f"{model.tokens_in} -> {model.tokens_out} tokens{' on average' if reducer.kind == 'ltmp' else ''}"
-    )
+    left = f"{model.tokens_out}.0 tokens on average" if reducer.kind == "ltmp" else f"{model.tokens_out} tokens"
+    assert evaluation.tokens == f"{model.tokens_in} -> {left}"
 
 
 def test_what_each_image_kept_is_averaged(digits: Dataset) -> None:
@@ -84,7 +83,7 @@ def test_what_each_image_kept_is_averaged(digits: Dataset) -> None:
     assert given.tokens.tolist() == lengths
     evaluation = summary(model, tally(model, digits.test, given))
     assert evaluation.tokens_out == sum(lengths) / 60 < model.tokens_out
-    assert evaluation.tokens == f"17 -> {sum(lengths) / 60:.4g} tokens on average"
+    assert evaluation.tokens == f"17 -> {sum(lengths) / 60:.1f} tokens on average"
 
 
 def test_neither_batch_size_nor_training_mode_matters(digits: Dataset) -> None:

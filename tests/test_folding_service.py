@@ -72,8 +72,6 @@ def test_a_pin_of_what_is_replaced_meanwhile_is_none(
     service: Serving, files: Files, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = {"POST": "pin", "DELETE": "unpin"}[method]
-    if method == "DELETE":
-        assert pin(service, "one").json()["pinned"]
     done = getattr(service.runtime.folding, name)
 
     def replaced(task: LoadedTask) -> None:
@@ -104,14 +102,12 @@ def test_what_cannot_be_pinned_is_refused(
         assert pin(service, "one", method, authorization="Bearer wrong").status_code == 403
 
 
-def test_who_unpins_what_is_not_pinned_waits_for_nothing(service: Serving) -> None:
+def test_who_unpins_what_is_not_there_waits_for_nothing(service: Serving) -> None:
     release = threading.Event()
     service.runtime._folder.submit(release.wait)  # as if something were being folded
     try:
         assert pin(service, "nothing", "DELETE").status_code == 404
         assert pin(service, "one", "DELETE", **{"if-match": '"another"'}).status_code == 409
-        answer = pin(service, "one", "DELETE")
-        assert (answer.status_code, answer.json()["pinned"]) == (200, False)
     finally:
         release.set()
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from small import small_backbone
 
 _TELL = """
 import torch
@@ -19,3 +20,10 @@ print(torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cudnn.allow_tf32)
 def test_a_gpu_makes_no_plans_and_rounds_no_float32(device: str, left: str) -> None:
     told = subprocess.check_output([sys.executable, "-W", "error", "-c", _TELL.format(device=device)], text=True)
     assert told.strip() == left
+
+
+def test_a_backbone_that_moves_there_tells_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    settled: list[object] = []
+    monkeypatch.setattr("fpet.backbone.settle", settled.append)
+    small_backbone().move("cpu")
+    assert settled == ["cpu"]

@@ -171,11 +171,17 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Tensor]], None], st
     "a target without tensors": (configured(target_modules=["qkv", "banana"]), "target_modules has 'banana'"),
     "another layer": (
         renamed("blocks.0.mlp.fc1", "patch_embed.proj"),
-        "'patch_embed.proj.lora_A.weight' is not covered: patch_embed.proj is no linear layer of the blocks of a "
-        "ViT of 2. PEFT adapts all modules whose names end in a target, such as 'proj': a pattern leaves others "
-        r"out, such as target_modules=r'.*blocks\.\d+\..*proj'",
+        "'patch_embed.proj.lora_A.weight' is not covered: PEFT adapts every module whose name ends in 'proj', the "
+        r"patch embedding's as well; a pattern leaves that out, such as target_modules=r'.*blocks\.\d+\.attn\.proj'",
     ),
-    "a deeper model": (renamed("blocks.1.", "blocks.2."), "'blocks.2.attn.qkv.lora_A.weight' is not covered"),
+    "the head": (
+        renamed("blocks.0.mlp.fc1", "head"),
+        "'head.lora_A.weight' is not covered: head is no linear layer of a block",
+    ),
+    "a deeper model": (
+        renamed("blocks.1.", "blocks.2."),
+        "'blocks.2.attn.qkv.lora_A.weight' is not covered: the backbone has 2 blocks, from 0",
+    ),
     "a block left out": (without("blocks.1.mlp"), "fc1 is adapted in some blocks, but not in block 1"),
     "half of a pair": (without("blocks.1.mlp.fc1.lora_A"), "'adapter.blocks.1.layers.fc1.down.weight' is missing"),
     "another tensor": (renamed("head.bias", "norm.bias"), "'norm.bias' is not covered: it is no LoRA"),

@@ -48,3 +48,19 @@ def test_a_run_takes_the_place_of_a_failed_one_in_its_cell(tmp_path: Path) -> No
     for row in (failed, *others, dataclasses.replace(ROW, run="4")):
         add_row(path, row)
     assert [row.run for row in read_rows(path)] == ["2", "3", "4"]
+
+
+def test_what_is_read_is_written_again_as_it_was(tmp_path: Path) -> None:
+    """As the name of a folder that is no UTF-8, and tokens that are a whole number or a mean."""
+    path = tmp_path / "table.csv"
+    rows = [
+        dataclasses.replace(ROW, data=os.fsdecode(b"pets\xe9"), tokens_out=99),
+        dataclasses.replace(ROW, tokens_out=98.5),
+    ]
+    for seed, row in enumerate(rows):
+        add_row(path, dataclasses.replace(row, run=str(seed), seed=seed))
+    before = path.read_bytes()
+    assert b"pets\xe9" in before
+    assert [row.data for row in read_rows(path)] == [rows[0].data, "digits"]
+    add_row(path, dataclasses.replace(ROW, run="2", seed=2))
+    assert path.read_bytes().startswith(before)

@@ -15,6 +15,7 @@ from serving import Files
 
 from fpet.cli import main
 from service.cli import add_command, read_settings, run
+from service.server import require_free
 from service.settings import PREFIX, SECRETS, Settings
 
 
@@ -68,6 +69,25 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(host: str, capsys: pyte
         port = other.getsockname()[1]
         assert main(["serve", "--host", host, "--port", str(port), "--backbone", "nowhere"]) == 2
     assert capsys.readouterr().err == f"fpet: --host {host!r} and --port {port}: Address already in use\n"
+
+
+def test_a_port_that_is_free_by_now_or_in_use_elsewhere_is_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        require_free("127.0.0.2", port)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, _ = other.accept()
+            accepted.close()  # by the server first, whose port then stays in use for a while
+            assert client.recv(1) == b""
+    require_free("127.0.0.1", port)
+    if socket.has_dualstack_ipv6():
+        with socket.create_server(("0.0.0.0", 0)) as other:
+            require_free("::", other.getsockname()[1])
+
+
+def test_a_host_without_an_address_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--host", "a..b"]) == 2
+    assert capsys.readouterr().err.startswith("fpet: --host 'a..b' has no address: ")
 
 
 @pytest.mark.parametrize("option", ["--admin-key", "--api-keys"])

@@ -147,7 +147,7 @@ def test_a_process_of_torchrun_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a run")
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert [local_device(device) for device in ("cuda", "cuda:1", "cpu")] == ["cuda:1", "cuda:1", "cpu"]
-    with pytest.raises(UnsupportedError, match=r"cuda:3: processes do not share a GPU"):
+    with pytest.raises(UnsupportedError, match=r"cuda:3: under torchrun this process has cuda:1; name `cuda`"):
         local_device("cuda:3")
 
 

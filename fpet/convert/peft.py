@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fpet.adapters.lora import parse_targets, tensor_prefix
-from fpet.backbone_limits import FLOATS
+from fpet.backbone_limits import FLOATS, MOST_BLOCKS
 from fpet.convert.fields import Fields
 from fpet.convert.names import ALL, places
 from fpet.errors import TaskError, UnsupportedError
@@ -24,6 +24,7 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 PARTS = {".lora_A.weight": "down.weight", ".lora_B.weight": "up.weight"}
+_PATCHES = "patch_embed.proj"  # in timm
 _HEADS = {f"{names.head}.{part}": f"head.{part}" for names in ALL for part in ("weight", "bias")}
 # The only values under which the tensors are all there is: some initialisations change the base model's weights.
 _REQUIRED: dict[str, tuple[object, ...]] = {
@@ -114,12 +115,14 @@ def _why_not(module: str, depth: int) -> str:
     """module: that a LoRA is for; empty if it is none."""
     if not module:
         return "it is no LoRA, and no classifier"
-    last = module.rpartition(".")[2]
-    return (
-        f"{module} is no linear layer of the blocks of a ViT of {depth}. PEFT adapts all modules whose names end in a "
-        f"target, such as {last!r}: a pattern leaves others out, such as target_modules=r'.*blocks\\.\\d+\\..*{last}', "
-        "and modules_to_save trains the classifier"
-    )
+    if module in places(MOST_BLOCKS):
+        return f"the backbone has {depth} blocks, from 0"
+    if module == _PATCHES:
+        return (
+            "PEFT adapts every module whose name ends in 'proj', the patch embedding's as well; a pattern leaves that "
+            r"out, such as target_modules=r'.*blocks\.\d+\.attn\.proj'"
+        )
+    return f"{module} is no linear layer of a block"
 
 
 def _classes(folder: Path, tensors: dict[str, Tensor]) -> int:

@@ -124,10 +124,8 @@ async def pin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader)
 @router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def unpin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
-    _, pinned = runtime.folding.state(runtime.catalog.loaded(task))  # without waiting for what is being folded
-    if not pinned:
-        _check(conditions, runtime, task)
-        return describe(runtime.catalog.entry(task), runtime.folding)
+    runtime.catalog.loaded(task)  # without waiting for what is being folded
+    _check(conditions, runtime, task)
     return describe(await _fold(runtime, task, conditions, runtime.folding.unpin), runtime.folding)
 
 

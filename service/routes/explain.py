@@ -87,6 +87,11 @@ def _numbers(task: LoadedTask, _: Tensor, groups: Tensor) -> bytes:
         digest=task.digest,
         generation=task.generation,
         groups=groups.tolist(),
-        tokens=TokenCounts(into=task.tokens_in, out=task.tokens_out),
+        tokens=TokenCounts(into=task.tokens_in, out=_left(task, groups)),
     )
     return explanation.model_dump_json(by_alias=True).encode()
+
+
+def _left(task: LoadedTask, groups: Tensor) -> int:
+    """Tokens after the last block. Where the image decides how many, the last of them holds a patch, if any does."""
+    return int(groups.max()) + 1 if task.family.template.tokens_vary else task.tokens_out
