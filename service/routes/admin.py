@@ -124,8 +124,6 @@ async def pin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader)
 @router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def unpin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
-    runtime.catalog.loaded(task)  # without waiting for what is being folded
-    _check(conditions, runtime, task)
     return describe(await _fold(runtime, task, conditions, runtime.folding.unpin), runtime.folding)
 
 
@@ -165,12 +163,17 @@ async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Call
         ConflictError: if another has taken its place, or none.
     """
 
-    def checked() -> LoadedTask:
+    def found() -> LoadedTask:
         task = runtime.catalog.loaded(name)
         _check(conditions, runtime, name)
+        return task
+
+    def checked() -> LoadedTask:
+        task = found()
         apply(task)
         return task
 
+    found()  # nobody waits for what is being folded only to hear that there is no such task
     task = await runtime.fold(checked)
     entry = runtime.catalog.entry(name)
     if entry.task is not task:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fpet.backbone import Backbone
 from fpet.errors import UnsupportedError
+from fpet.groups import GONE
 from fpet.visualize import in_patches, merged
 from service.disconnect import unless_gone
 from service.errors import InvalidRequestError
@@ -82,16 +83,12 @@ def _picture(backbone: Backbone, pixels: Tensor, groups: Tensor) -> bytes:
 
 
 def _numbers(task: LoadedTask, _: Tensor, groups: Tensor) -> bytes:
+    others = task.tokens_in - groups.numel()  # prefix tokens and prompts, which all stay
     explanation = Explanation(
         task=task.header.name,
         digest=task.digest,
         generation=task.generation,
         groups=groups.tolist(),
-        tokens=TokenCounts(into=task.tokens_in, out=_left(task, groups)),
+        tokens=TokenCounts(into=task.tokens_in, out=others + len(groups[groups != GONE].unique())),
     )
     return explanation.model_dump_json(by_alias=True).encode()
-
-
-def _left(task: LoadedTask, groups: Tensor) -> int:
-    """Tokens after the last block. Where the image decides how many, the last of them holds a patch, if any does."""
-    return int(groups.max()) + 1 if task.family.template.tokens_vary else task.tokens_out
