@@ -71,10 +71,8 @@ def test_slow_forwards_are_timed_less_often() -> None:
 
 
 def test_time_that_others_have_the_processor_for_passes_too() -> None:
-    began = time.perf_counter()
-    own, others = alternate(10**9, lambda _: 1e-9, longest=0.2)  # as if waited for, save for a nanosecond
-    assert 0.2 < time.perf_counter() - began < 20
-    assert len(own) == len(others) > 1
+    own, others = alternate(10_000, lambda _: 1e-9, longest=0.02)  # as if waited for, save for a nanosecond
+    assert 1 <= len(own) == len(others) < 10_000
 
 
 def test_fast_forwards_are_timed_more_often() -> None:
