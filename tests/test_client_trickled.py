@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 from fpet.client import AsyncClient, Client, DeadlineExceededError
+from fpet.client.session import CONNECTIONS
 
 PACE, PIECES = 0.02, 500  # seconds between two bytes of an answer's content, and how many there are
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % PIECES
-READY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+# The server closes each connection after an answer: one that the client kept might end as it is used again.
+READY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 # Of the client, and of the call.
 LIMITS: list[tuple[dict[str, Any], dict[str, Any]]] = [({"timeout": 0.2}, {}), ({}, {"deadline": 0.2})]
@@ -103,13 +106,38 @@ async def test_coroutines_give_up_too(options: dict[str, Any], limit: dict[str, 
     assert there.received == ["/v1/tasks/digits/classify"]
 
 
+def require_given_up(errors: list[Any]) -> None:
+    assert {type(error) for error in errors} == {DeadlineExceededError}
+
+
 @pytest.mark.anyio
 async def test_coroutines_that_gave_up_leave_their_connections_to_others() -> None:
     with trickling() as there:
         async with AsyncClient(there.url) as client:
-            # More than there are connections, and at last as many as there are.
-            calls = [client.classify(b"an image", "digits", deadline=1) for _ in range(250)]
-            errors = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(error) for error in errors} == {DeadlineExceededError}
-            ready = await asyncio.gather(*(client.ready() for _ in range(100)))
+            calls = [client.classify(b"an image", "digits", deadline=1) for _ in range(2 * CONNECTIONS)]
+            require_given_up(await asyncio.gather(*calls, return_exceptions=True))
+            ready = await asyncio.gather(*(client.ready() for _ in range(CONNECTIONS)))
     assert all(ready)
+
+
+def test_threads_that_gave_up_leave_their_connections_to_others() -> None:
+    with trickling() as there, Client(there.url) as client, ThreadPoolExecutor(CONNECTIONS + 20) as threads:
+        calls = [threads.submit(client.classify, b"an image", "digits", deadline=1) for _ in range(CONNECTIONS + 20)]
+        require_given_up([call.exception() for call in calls])
+        ready = list(threads.map(lambda _: client.ready(), range(CONNECTIONS)))
+    assert all(ready)
+
+
+@pytest.mark.anyio
+async def test_no_request_is_begun_while_all_connections_are_in_use() -> None:
+    with trickling() as there:
+        async with AsyncClient(there.url) as client:
+            calls = [asyncio.create_task(client.classify(b"an image", "digits")) for _ in range(CONNECTIONS)]
+            while len(there.received) < CONNECTIONS:
+                await asyncio.sleep(0.01)
+            with pytest.raises(DeadlineExceededError, match="not asked in time, all connections were in use"):
+                await client.classify(b"an image", "letters", deadline=2)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+    assert set(there.received) == {"/v1/tasks/digits/classify"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from fpet.client.calls import Conditions, Options
 from fpet.client.errors import DeadlineExceededError, NotReadyError, UnreachableError
 from fpet.client.exchange import Conversation, Outcome, Send, Wait
 from fpet.client.pictures import Picture, Pictures, single
-from fpet.client.session import Session, by_task, names, read_task, strictly
+from fpet.client.session import CONNECTIONS, Session, by_task, names, read_task, strictly
 from fpet.client.until import Until
 from fpet.errors import ImageError
 
@@ -38,6 +37,7 @@ class AsyncClient(Session):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._http = httpx.AsyncClient(transport=self.transport, **self._http_options())
+        self._turns = asyncio.Semaphore(CONNECTIONS)
 
     async def __aenter__(self) -> Self:
         return self
@@ -137,13 +137,19 @@ class AsyncClient(Session):
         if isinstance(step, Wait):
             await asyncio.sleep(step.seconds)
             return None
-        expires = time.monotonic() + step.seconds
         try:
-            async with self._http.stream(**step.arguments(), timeout=step.seconds) as response:
-                response.stream = Until(response.stream, expires)
+            async with asyncio.timeout(step.seconds):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            return error
+        try:
+            async with self._http.stream(**step.arguments()) as response:
+                response.stream = Until(response.stream, step.expires)
                 await response.aread()
         except httpx.RequestError as error:
             return error
+        finally:
+            self._turns.release()
         return response
 
     async def _all(self, conversations: Iterator[Conversation[list[Answer]]]) -> list[Answer]:

@@ -24,7 +24,7 @@ Query = Mapping[str, str | int | Sequence[str]]
 
 _OCTETS = "application/octet-stream"
 _AGAIN = {429, 503}
-_SHORTEST_MS = 0.001
+_SHORTEST = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,18 +49,24 @@ class Call(Generic[Answer]):
 
 @dataclass(frozen=True, eq=False)
 class Send:
-    """To be done: sending a request; to be sent: the response with its content, or httpx's error.
+    """To be done: sending a request; to be sent: the response with its content, httpx's error, or that no connection
+    was free in time.
 
-    seconds: until the last of the content must have come, which is for the client to see to.
+    expires: by `time.monotonic`, when the last of the content must have come, which is for the client to see to.
     """
 
     call: Call[Any]
-    seconds: float
+    expires: float
+
+    @property
+    def seconds(self) -> float:
+        """That are left; above 0."""
+        return max(_SHORTEST, self.expires - time.monotonic())
 
     def arguments(self) -> dict[str, Any]:
-        """As both clients of httpx take them."""
-        call = self.call
-        deadline = {"x-deadline-ms": f"{max(_SHORTEST_MS, 1000 * self.seconds):.3f}"}
+        """As both clients of httpx take them, now that it is sent."""
+        call, seconds = self.call, self.seconds
+        deadline = {"x-deadline-ms": f"{1000 * seconds:.3f}"}
         return {
             "method": call.method,
             "url": call.path,
@@ -68,6 +74,7 @@ class Send:
             "headers": {**call.headers, **deadline},
             "content": call.content,
             "files": [("image", (str(i), data, _OCTETS)) for i, data in enumerate(call.images)] or None,
+            "timeout": seconds,
         }
 
 
@@ -78,7 +85,7 @@ class Wait:
     seconds: float
 
 
-Outcome = httpx.Response | httpx.RequestError | None
+Outcome = httpx.Response | httpx.RequestError | TimeoutError | None
 Conversation = Generator[Send | Wait, Outcome, Answer]
 
 
@@ -90,10 +97,9 @@ def ask(call: Call[Answer], patience: Patience, deadline: float) -> Conversation
     """
     expires = min(time.monotonic() + patience.timeout, deadline)
     for attempt in itertools.count():
-        left = expires - time.monotonic()
-        if left <= 0:
+        if time.monotonic() >= expires:
             raise DeadlineExceededError(f"{call}: no time is left to ask")
-        outcome = yield Send(call, left)
+        outcome = yield Send(call, expires)
         if isinstance(outcome, httpx.Response) and outcome.is_success:
             return _read(call, outcome)
         error = _error(call, outcome)
@@ -115,6 +121,8 @@ def _error(call: Call[Any], outcome: Outcome) -> ServiceError:
     match outcome:
         case httpx.Response():
             return error_of(outcome)
+        case TimeoutError():
+            return DeadlineExceededError(f"{call}: not asked in time, all connections were in use")
         case httpx.TimeoutException():
             return DeadlineExceededError(f"{call}: no answer in time from {_server(outcome)}")
         case httpx.DecodingError():  # there was an answer: another attempt would get the same

@@ -24,6 +24,10 @@ from fpet.errors import ImageError, TaskError, UnsupportedError
 
 Answer = TypeVar("Answer")
 
+# As many as httpx opens unless it is told otherwise. Its pool lets the next request wait, and loses a connection for
+# good if that one gives up just as it is given it: so requests wait for a turn before, and the pool has one for each.
+CONNECTIONS = 100
+
 
 @dataclass(eq=False)
 class Session:

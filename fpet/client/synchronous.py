@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -20,7 +19,7 @@ from fpet.client.calls import Conditions, Options
 from fpet.client.errors import DeadlineExceededError, NotReadyError, UnreachableError
 from fpet.client.exchange import Conversation, Outcome, Send, Wait
 from fpet.client.pictures import Picture, Pictures, single
-from fpet.client.session import Session, by_task, names, read_task, strictly
+from fpet.client.session import CONNECTIONS, Session, by_task, names, read_task, strictly
 from fpet.client.until import Until
 from fpet.errors import ImageError
 
@@ -36,7 +35,8 @@ class Client(Session):
     for a connection, to send or for more of the answer, may last so long. A peer that takes the request or gives the
     answer's headers bit by bit can hold a call up longer.
 
-    transport: httpx's, for what it offers beyond an address, such as certificates, proxies or a Unix socket.
+    transport: httpx's, for what it offers beyond an address, such as certificates, proxies or a Unix socket; with as
+    many connections as it has by default, 100, or more: of this many, however many threads ask, are used at once.
 
     All methods raise ServiceError, as `fpet.client.errors` describes.
     """
@@ -46,6 +46,7 @@ class Client(Session):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._http = httpx.Client(transport=self.transport, **self._http_options())
+        self._turns = Semaphore(CONNECTIONS)
 
     def __enter__(self) -> Self:
         return self
@@ -149,13 +150,16 @@ class Client(Session):
             raise CancelledError("the call failed by another request")
         if isinstance(step, Wait):
             return None
-        expires = time.monotonic() + step.seconds
+        if not self._turns.acquire(timeout=step.seconds):
+            return TimeoutError()
         try:
-            with self._http.stream(**step.arguments(), timeout=step.seconds) as response:
-                response.stream = Until(response.stream, expires)
+            with self._http.stream(**step.arguments()) as response:
+                response.stream = Until(response.stream, step.expires)
                 response.read()
         except httpx.RequestError as error:
             return error
+        finally:
+            self._turns.release()
         return response
 
     def _all(self, conversations: Iterable[Conversation[list[Answer]]]) -> list[Answer]:
