@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from fpet.errors import TaskError
 from fpet.files import write_atomically
+from service.entry import Entry, State
 from service.errors import InvalidTaskError, NotReadyError, StorageError, UnknownTaskError
 from service.loaded import LoadedTask
 from service.loading import FirstsAlone, Load, log_change, parse, reason
 from service.metrics import Metrics
 from service.task_folder import SUFFIX, Stamp, TaskFolder, stamp, stamp_of
 
-State = Literal["available", "loading", "loaded", "failed"]
 _STATES: dict[State, str] = {"available": "is not loaded", "loading": "is being loaded", "failed": "cannot serve"}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A task by name; `reason` says why a state is `failed`, `task` is what answers, whatever the state.
-
-    wanted: whether a new file is to be put into service.
-    """
-
-    name: str
-    path: Path
-    state: State = "available"
-    reason: str | None = None
-    task: LoadedTask | None = None
-    wanted: bool = False
 
 
 class Catalog:
@@ -134,24 +117,28 @@ class Catalog:
     def put(self, name: str, data: bytes) -> Entry:
         """Puts the task of a file's bytes into service, and its file into the folder; all of it happens or nothing.
 
+        What serves already stays what it is, with its generation and its folded weights.
+
         Raises:
             InvalidTaskError: if it cannot serve, with the reason.
             StorageError: if the file cannot be written, or the folder is gone.
         """
         path = self.folder / f"{name}{SUFFIX}"
         entry = self._entries.get(name, Entry(name, path))
+        same = entry.serving(data)
         try:
-            loaded = self._build(name, data, path, self._load)
+            loaded = same or self._build(name, data, path, self._load)
         except Exception as error:
-            self._metrics.task_loads.labels("failed").inc()
-            raise InvalidTaskError(reason(name, path, error)) from error
+            self._metrics.task_loads.labels("refused").inc()
+            raise InvalidTaskError(reason(name, path, error, refused=True)) from error
         self._files.require()  # made anew, it would hold this task alone
         try:
             # Not of what lies there by now, which may be another's: that is yet to be looked at.
             self._stamps[name] = stamp(write_atomically(path, data, TaskError))
         except TaskError as error:
             raise StorageError(reason(name, path, error)) from error
-        return self._serve(replace(entry, wanted=True), loaded)
+        entry = replace(entry, wanted=True)
+        return self._replace(replace(entry, state="loaded", reason=None)) if same else self._serve(entry, loaded)
 
     def delete(self, name: str) -> None:
         """Takes a task out of service and its file out of the folder.
@@ -207,7 +194,7 @@ class Catalog:
         entry = self._begin(entry)
         try:
             data = self._files.read(entry.path)
-            if entry.task is not None and hashlib.sha256(data).hexdigest() == entry.task.digest:
+            if entry.serving(data):
                 return self._replace(replace(entry, state="loaded"))
             return self._end(entry, self._build(entry.name, data, entry.path, self._load))
         except Exception as error:

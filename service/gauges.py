@@ -9,8 +9,9 @@ import torch
 from prometheus_client import CollectorRegistry, Gauge, Info
 
 import fpet
-from service.catalog import Catalog, State
+from service.catalog import Catalog
 from service.engine import Engine
+from service.entry import State
 from service.settings import Settings
 
 

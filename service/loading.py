@@ -57,8 +57,14 @@ def log_change(what: str, task: LoadedTask | None) -> None:
         )
 
 
-def reason(name: str, path: Path, error: Exception) -> str:
-    """What clients are told; they need not know where the folder lies, nor the details of what nobody foresaw."""
-    foreseen = isinstance(error, FpetError)
-    logger.error("the task %s failed to load: %s", name, error, exc_info=None if foreseen else error)
-    return str(error).replace(str(path), path.name) if foreseen else "an internal error; the log has it"
+def reason(name: str, path: Path, error: Exception, *, refused: bool = False) -> str:
+    """What clients are told, and the log; they need not know where the folder lies, nor the details of what nobody
+    foresaw. refused: the file was sent by a client, whose fault is no trouble of the service's."""
+    if not isinstance(error, FpetError):
+        logger.error("the task %s failed to load: %s", name, error, exc_info=error)
+        return "an internal error; the log has it"
+    if refused:
+        logger.warning("the task %s was refused: %s", name, error)
+    else:
+        logger.error("the task %s failed to load: %s", name, error)
+    return str(error).replace(str(path), path.name)

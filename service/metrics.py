@@ -117,7 +117,7 @@ class Metrics:
             "kind",
         )
         self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")
-        self.task_loads = self._counter("task_loads", "Attempts to load a task file.", "result")
+        self.task_loads = self._counter("task_loads", "Task files that loaded, failed, or were refused.", "result")
         self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
         self._start_the_rest_at_zero(reasons)
         self._start_at_zero(OTHER)
@@ -126,7 +126,7 @@ class Metrics:
         """The series that have no task."""
         for reason in reasons:
             self.failures.labels(reason)
-        for result in ("loaded", "failed"):
+        for result in ("loaded", "failed", "refused"):
             self.task_loads.labels(result)
         for path in ("mixed", "captured", "folded"):
             self.batches.labels(path)

@@ -104,7 +104,7 @@ def test_a_change_may_depend_on_what_serves(changeable: Serving, tmp_path: Path)
             assert (answer.status_code, answer.json()["error_type"]) == (409, "conflict")
             assert changeable.classify(IMAGE).json()["generation"] == 2
     assert put(changeable, "letters", task_file(tmp_path, "letters"), **{"if-none-match": "*"}).status_code == 201
-    assert put(changeable, "digits", new, **{"if-match": "*"}).json()["generation"] == 3
+    assert put(changeable, "digits", new, **{"if-match": "*"}).json()["generation"] == 2  # the same bytes
     etag = changeable.client.get("/v1/tasks/digits").headers["etag"]
     for action, state in (("load", "loaded"), ("unload", "available")):
         changed = changeable.client.post(f"/v1/tasks/digits/{action}", headers={**ADMIN, "if-match": etag})

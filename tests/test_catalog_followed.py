@@ -114,7 +114,21 @@ def test_what_another_puts_right_after_is_seen_at_the_next_look(catalog: Catalog
             assert catalog.loaded("digits").digest == hashlib.sha256(theirs).hexdigest()
 
 
-def test_what_cannot_be_put_failed_and_changes_nothing(catalog: Catalog, file: Path, metrics: Metrics) -> None:
+def test_the_same_bytes_put_again_stay_what_they_are(catalog: Catalog, file: Path, metrics: Metrics) -> None:
+    catalog.load("digits")
+    task, data = catalog.loaded("digits"), file.read_bytes()
+    file.write_bytes(b"no task")
+    assert catalog.load("digits").state == "failed"
+    entry = catalog.put("digits", data)
+    assert (entry.state, entry.reason, entry.task) == ("loaded", None, task)
+    assert (catalog.loaded("digits") is task, file.read_bytes()) == (True, data)
+    assert catalog.scan() == []  # that file is the one that serves
+    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
+
+
+def test_what_cannot_be_put_is_refused_and_changes_nothing(
+    catalog: Catalog, file: Path, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
     before, data = catalog.entries(), file.read_bytes()
     with pytest.raises(InvalidTaskError, match=r"digits\.safetensors: not a complete safetensors file"):
         catalog.put("digits", b"no task")
@@ -122,7 +136,10 @@ def test_what_cannot_be_put_failed_and_changes_nothing(catalog: Catalog, file: P
     file.write_bytes(b"no task")
     assert catalog.load("digits").state == "failed"
     assert catalog.put("digits", data).reason is None
-    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 2
+    for result in ("refused", "failed"):  # a client's fault, and one of what lies in the folder
+        assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": result}) == 1
+    levels = [record.levelname for record in caplog.records if "serv" not in record.getMessage()]
+    assert levels == ["WARNING", "ERROR"]
 
 
 def test_the_old_bytes_mend_what_failed(catalog: Catalog, file: Path) -> None:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 
 from fpet.header import check_name
 from service.auth import check_admin
-from service.catalog import Entry
 from service.deadline import Deadline
+from service.entry import Entry
 from service.errors import ConflictError, InvalidTaskError, UnknownTaskError
 from service.inputs import BYTES, read_body
 from service.loaded import LoadedTask
@@ -72,7 +72,8 @@ async def put_task(
     runtime: RuntimeDep,
     conditions: ConditionsHeader,
 ) -> TaskInfo:
-    """Puts a task into service, or another file in its place. Until it answers, the old one serves."""
+    """Puts a task into service, or another file in its place. Until it answers, the old one serves; a file that serves
+    already stays what it is, with its generation and its pin."""
     try:
         check_name(task)
     except ValueError as error:

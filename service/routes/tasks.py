@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from service.catalog import Entry
+from service.entry import Entry
 from service.folding import Folding
 from service.routes.common import RuntimeDep
 from service.routes.described import ETAG, Described, errors, told

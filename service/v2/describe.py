@@ -8,7 +8,7 @@ such a client can fill in without knowing how a task normalises. The configurati
 from __future__ import annotations
 
 import fpet
-from service.catalog import Entry
+from service.entry import Entry
 from service.loaded import LoadedTask
 from service.settings import Settings
 from service.statistics import Counted, Total
