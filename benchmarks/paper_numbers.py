@@ -28,7 +28,8 @@ output of `python -m benchmarks.paper_numbers`; a test keeps it so. A count agre
 _PARAMETERS = """## Parameters
 
 On ViT-B/16 at 224 pixels, the head not counted (paper: table 2, in millions). FPET rows have the key refinement of the
-matching besides, 64 x 32 and 32 x 64. NOAH, SynQT and Pruned RepAdapter are not part of this project.
+matching besides, 64 x 32 and 32 x 64. NOAH, SynQT, Pruned RepAdapter, Adapter-P (few-shot) and UniAdapter
+(retrieval) are not part of this project.
 """
 _COSTS = """## Multiply-accumulates
 

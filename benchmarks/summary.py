@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fpet.data import SOURCES
+from fpet.data.vtab import VTAB_1K
 from fpet.errors import TaskError
 from fpet.results import Row, read_rows
 
@@ -78,13 +81,17 @@ class Results:
         return Spread.of(values) if values else None
 
     def over_tasks(self, method: str, value: Value) -> Spread | None:
-        """The mean over all tasks, seed by seed; None if a task is missing, since others have it in their mean."""
+        """The mean of the means of VTAB's three groups of tasks, as the paper's "Average", seed by seed; tasks of no
+        group are one more. None if a task is missing, since others have it in their mean."""
         seeds: list[float] = []
         for seed in self.seeds:
             values = {row.data: value(row) for row in self.of(method) if row.seed == seed}
-            numbers = [number for number in values.values() if number is not None]
-            if len(numbers) == len(self.data):
-                seeds.append(statistics.fmean(numbers))
+            groups: dict[str, list[float]] = defaultdict(list)
+            for data, number in values.items():
+                if number is not None:
+                    groups[_group(data)].append(number)
+            if sum(map(len, groups.values())) == len(self.data):
+                seeds.append(statistics.fmean(map(statistics.fmean, groups.values())))
         return Spread.of(seeds) if seeds else None
 
     def ratio(self, method: str, value: Value) -> float | None:
@@ -96,6 +103,12 @@ class Results:
             if pair[0] is not None and pair[1]:
                 ratios.append(pair[0] / pair[1])
         return statistics.median(ratios) if ratios else None
+
+
+def _group(data: str) -> str:
+    """The group of a planned data set, a source or a folder of VTAB-1K; empty for any other."""
+    known = SOURCES.get(data) or VTAB_1K.get(Path(data.partition(" ")[0]).name)
+    return known.group if known else ""
 
 
 def _place(row: Row) -> tuple[object, ...]:

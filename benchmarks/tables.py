@@ -17,13 +17,14 @@ from fpet.results import Row
 
 _ACCURACY = """## Accuracy
 
-Per cent of the test images, as the paper's tables 1 and 3; {seeds}. The last column is the mean over tasks, of
-methods that have them all; the one before it that of the same weights without their token reduction.
+Per cent of the test images, as the paper's tables 2 and 3; {seeds}. The last column is the mean of VTAB's three
+groups of tasks, of methods that have them all; the one before it that of the same weights without their token
+reduction.
 """
 _COST = """## Cost
 
-As the paper's tables 2 and 5. Parameters are those of adapter and reduction without the head; bytes are those of the
-task file with it, mean over tasks; GMACs are those of one image, with the adapter folded where it folds. Ratios and
+As the paper's tables 1, 2 and 4. Parameters are those of adapter and reduction without the head; bytes are those of the
+task file with it, the same mean; GMACs are those of one image, with the adapter folded where it folds. Ratios and
 difference are relative to the same adapter trained without token reduction, on the same task with the same seed: the
 median ratio of an epoch's time, and of memory ({memory}), and the mean difference in points.
 """

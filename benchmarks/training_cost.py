@@ -1,4 +1,4 @@
-"""Time and memory of a training step with token reduction and without (the paper's table 5), as Markdown.
+"""Time and memory of a training step with token reduction and without (the paper's tables 1 and 4), as Markdown.
 
 python -m benchmarks.training_cost --architecture vit_base_patch16_224 --batch-size 64
 

@@ -21,7 +21,8 @@ _LIMIT = 2**63
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The numbers of one training run; the defaults are FPET's for VTAB-1K, save that validation images choose the
-    epoch.
+    epoch, and are looked at twice as often. Of pixels it says nothing: they are normalised as the backbone's were;
+    FPET's authors leave them between 0 and 1.
 
     AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. drop_path: stochastic
     depth of the last block, rising linearly from zero. precision: of the matrix products ("float32", or by autocast

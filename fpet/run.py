@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,9 +82,7 @@ class Run:
         torch.manual_seed(recipe.seed)
         self.model = new_model(header, backbone, drop_path=recipe.drop_path)
         self.tuned = self.model.trainable()
-        self.optimizer = torch.optim.AdamW(
-            self.tuned.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True
-        )
+        self.optimizer = torch.optim.AdamW(_decayed(self.model, recipe.weight_decay), lr=recipe.lr, fused=True)
         data, val = dataset.train.resized(header.preprocessing), dataset.val.resized(header.preprocessing)
         self.identity = _identity(header, recipe, data, val)
         self.data, self.val = data.to(self.device), val.to(self.device)
@@ -171,7 +170,8 @@ class Run:
         order = torch.randperm(len(self.data))[: self.steps * size].to(self.device)
         if self.group.rank:
             torch.manual_seed(seed + _RANKS_APART * self.group.rank)
-        self.optimizer.param_groups[0]["lr"] = lr
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         self.model.train()
         total = torch.zeros((), device=self.device)  # read once an epoch: a GPU need not wait for each step
         for batch in order.split(size):
@@ -225,6 +225,14 @@ def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocas
     dtype = PRECISIONS[precision]
     autocast = torch.autocast(device.type, dtype, enabled=dtype is not None)
     return autocast, torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
+
+
+def _decayed(model: AdaptedViT, weight_decay: float) -> list[dict[str, Any]]:
+    """What is trained, for the optimiser: that on which weight decay acts, and an adapter's weights if it does not."""
+    kept = [] if model.adapter.decays else [*model.adapter.parameters()]
+    others = [value for value in model.trainable().parameters() if not any(value is one for one in kept)]
+    groups = {"params": others, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}
+    return [group for group in groups if group["params"]]
 
 
 def _identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: ResizedSplit) -> str:

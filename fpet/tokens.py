@@ -87,7 +87,7 @@ class Layout:
         return even, odd, Layout(first, tuple(self.cells[i - first] for i in odd), self.ordered)
 
     def checkerboard(self) -> tuple[list[int], list[int], Layout]:
-        """Splits the cells by the parity of their coordinates (FPET, section 3.2).
+        """Splits the cells by the parity of their coordinates (FPET, section 4.2).
 
         Returns the positions in the sequence of the even cells (A, merged away), those of the odd cells (B, kept),
         and the layout that remains when prefix tokens and B survive in their order.

@@ -8,6 +8,7 @@ from typing import Any
 from fpet.backbone import Backbone
 from fpet.errors import TaskError
 from fpet.header import BackboneRef, HeadSpec, Method, TaskHeader
+from fpet.linear import FULL_PRECISION
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
 from fpet.registry import refuse_untrainable
@@ -23,7 +24,7 @@ def new_header(
         UnsupportedError: as `refuse_untrainable`.
     """
     adapter, reducer = methods
-    preprocessing, head = preprocessing_of(backbone), HeadSpec(bits=head_bits)
+    preprocessing, head = preprocessing_of(backbone), HeadSpec(bits=head_bits, bias=head_bits == FULL_PRECISION)
     reference = BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint)
     try:
         header = TaskHeader(name, reference, adapter, reducer, labels, preprocessing, head)

@@ -1,4 +1,4 @@
-"""Pictures of what merged: every patch in the mean colour of its group, with a line between groups (FPET, figure A)."""
+"""Pictures of what merged: every patch in the mean colour of its group, lines between groups (FPET, figure A3)."""
 
 from __future__ import annotations
 

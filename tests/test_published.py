@@ -19,7 +19,8 @@ from fpet.convert.published import decode, encode
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.quantize import Packed, unpack
-from fpet.task import Task, save_tensors
+from fpet.task import Task, new_model, save_task, save_tensors
+from fpet.untrained import new_header
 
 BESIDE = Path(__file__).parent.parent.parent / "shared" / "published-adapters"
 FOLDER = Path(os.environ.get("FPET_PUBLISHED_DIR", BESIDE))
@@ -34,6 +35,17 @@ IMAGES = torch.rand((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
 @pytest.fixture
 def backbone(tmp_path: Path) -> Path:
     return save_small_backbone(tmp_path / "small.safetensors")
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_what_is_trained_with_a_head_of_one_bit_can_be_published(tmp_path: Path, kind: str) -> None:
+    backbone, path = small_backbone(), tmp_path / "digits.safetensors"
+    methods = Method(kind, {"dim": DIM, "bits": 1}), Method("none")
+    header = new_header("digits", ("a", "b"), backbone, methods, head_bits=1)
+    assert not header.head.bias
+    save_task(path, header, new_model(header, backbone))
+    task = Task.load(path)
+    torch.testing.assert_close(decode(encode(task, backbone), header, backbone), task.tensors, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("kind", "head_bits"), VARIANTS)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import small_backbone, small_header
+from small import BDM, small_backbone, small_header
 from torch.nn import functional as F
 
+from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset, Split
 from fpet.errors import DataError, UnsupportedError
+from fpet.header import Method
 from fpet.parallel import Group
 from fpet.recipe import Recipe
 from fpet.run import Run
@@ -47,15 +49,31 @@ def test_the_loss_decides_between_epochs_of_equal_accuracy(backbone: Backbone, d
         assert torch.equal(value, stored.weights[name]), name
 
 
-def test_each_step_is_taken_at_the_rate_of_its_epoch(backbone: Backbone, digits: Dataset) -> None:
-    rates: list[float] = []
+@pytest.mark.parametrize("adapter", ["lora", "ssf"])  # one group of parameters, and two
+def test_each_step_is_taken_at_the_rate_of_its_epoch(backbone: Backbone, digits: Dataset, adapter: str) -> None:
+    rates: list[set[float]] = []
     with torch.random.fork_rng(devices=[]):
-        run = Run(small_header(backbone), backbone, digits, RECIPE)
-        run.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+        run = Run(small_header(backbone, adapter=Method(adapter, {})), backbone, digits, RECIPE)
+        groups = run.optimizer.param_groups
+        run.optimizer.register_step_pre_hook(lambda *_: rates.append({group["lr"] for group in groups}))
         for _ in range(3):
             run.advance(lambda: None)
-    assert rates == [RECIPE.learning_rate(epoch) for epoch in range(3) for _ in range(run.steps)]
-    assert len(set(rates)) == 2  # the first two are equal
+    assert rates == [{RECIPE.learning_rate(epoch)} for epoch in range(3) for _ in range(run.steps)]
+    assert len(set(map(tuple, rates))) == 2  # the first two are equal
+
+
+@pytest.mark.parametrize("adapter", sorted(ADAPTERS))
+def test_weight_decay_acts_on_all_that_is_trained_but_not_on_factors_about_one(
+    backbone: Backbone, digits: Dataset, adapter: str
+) -> None:
+    reducer = Method("none") if ADAPTERS[adapter].needs_grid else BDM
+    header = small_header(backbone, adapter=Method(adapter, {}), reducer=reducer)
+    with torch.random.fork_rng(devices=[]):
+        run = Run(header, backbone, digits, dataclasses.replace(RECIPE, weight_decay=0.5))
+    decay = {id(value): group["weight_decay"] for group in run.optimizer.param_groups for value in group["params"]}
+    adapted = {id(value) for value in run.model.adapter.parameters()}
+    trained = {id(value) for value in run.tuned.parameters()}
+    assert decay == {value: 0.0 if adapter == "ssf" and value in adapted else 0.5 for value in trained}
 
 
 def test_validation_images_count_alike_whatever_batch_they_are_in(backbone: Backbone, digits: Dataset) -> None:

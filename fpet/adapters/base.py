@@ -53,11 +53,13 @@ class Adapter(nn.Module):
     mixes: whether its weights are few enough to be stacked, one set an image, in a batch of different tasks. Then every
     parameter must take a batch axis in front, as in `LowBitLinear`, `fpet.linear.linear` and `per_token`; `nn.Linear`
     does not.
+    decays: whether weight decay acts on its weights, drawing them to zero; not where one or another number is neutral.
     """
 
     foldable: ClassVar[bool] = False
     needs_grid: ClassVar[bool] = False
     mixes: ClassVar[bool] = True
+    decays: ClassVar[bool] = True
 
     def __init__(self, blocks: Iterable[BlockAdapter], num_prompts: int = 0) -> None:
         super().__init__()

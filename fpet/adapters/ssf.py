@@ -28,8 +28,10 @@ class ScaleShift(nn.Module):
 class SSF(Channelwise):
     """Parameters: 4 * embed_dim + depth * 2 * (7 * embed_dim + mlp_dim). It has no arguments.
 
-    Its random start already differs from the backbone, as in the source.
+    Its random start already differs from the backbone, as in the source, which has no weight decay on it.
     """
+
+    decays = False
 
     def __init__(self, geometry: Geometry) -> None:
         super().__init__(geometry, ScaleShift)

@@ -69,7 +69,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         type=int,
         choices=(*BITS, FULL_PRECISION),
         default=FULL_PRECISION,
-        help="bits a weight of the head (default: %(default)s)",
+        help="bits a weight of the head, which has no bias below 32 (default: %(default)s)",
     )
     parser.add_argument(
         "--search-scale", type=_numbers, default=[], metavar="S,...", help="scales of the adapter to choose from"

@@ -16,33 +16,34 @@ _MARKS = (_TRAIN, _VAL, "train800val200.txt")  # test.txt may be anything's
 
 @dataclass(frozen=True)
 class VtabTask:
-    """One of the 19; classes: how many; untrained: whether some have no image in train800."""
+    """One of the 19; group: as of `Source`; classes: how many; untrained: whether some have no image in train800."""
 
+    group: str
     classes: int
     untrained: bool = False
 
 
 VTAB_1K: dict[str, VtabTask] = {
-    "cifar": VtabTask(100),
-    "caltech101": VtabTask(102),
-    "dtd": VtabTask(47),
-    "oxford_flowers102": VtabTask(102),
-    "oxford_iiit_pet": VtabTask(37),
-    "svhn": VtabTask(10),
+    "cifar": VtabTask("natural", 100),
+    "caltech101": VtabTask("natural", 102),
+    "dtd": VtabTask("natural", 47),
+    "oxford_flowers102": VtabTask("natural", 102),
+    "oxford_iiit_pet": VtabTask("natural", 37),
+    "svhn": VtabTask("natural", 10),
     # Its first 800 images show 309 of the classes (google-research/task_adaptation, issue 21).
-    "sun397": VtabTask(397, untrained=True),
-    "patch_camelyon": VtabTask(2),
-    "eurosat": VtabTask(10),
-    "resisc45": VtabTask(45),
-    "diabetic_retinopathy": VtabTask(5),
-    "clevr_count": VtabTask(8),
-    "clevr_dist": VtabTask(6),
-    "dmlab": VtabTask(6),
-    "kitti": VtabTask(4),
-    "dsprites_loc": VtabTask(16),
-    "dsprites_ori": VtabTask(16),
-    "smallnorb_azi": VtabTask(18),
-    "smallnorb_ele": VtabTask(9),  # 18 in some papers' tables is a slip
+    "sun397": VtabTask("natural", 397, untrained=True),
+    "patch_camelyon": VtabTask("specialised", 2),
+    "eurosat": VtabTask("specialised", 10),
+    "resisc45": VtabTask("specialised", 45),
+    "diabetic_retinopathy": VtabTask("specialised", 5),
+    "clevr_count": VtabTask("structured", 8),
+    "clevr_dist": VtabTask("structured", 6),
+    "dmlab": VtabTask("structured", 6),
+    "kitti": VtabTask("structured", 4),
+    "dsprites_loc": VtabTask("structured", 16),
+    "dsprites_ori": VtabTask("structured", 16),
+    "smallnorb_azi": VtabTask("structured", 18),
+    "smallnorb_ele": VtabTask("structured", 9),  # 18 in some papers' tables is a slip
 }
 
 

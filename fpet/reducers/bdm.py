@@ -1,4 +1,4 @@
-"""Bipartite differentiable matching with key refinement (FPET, section 3): half of the patches merge at one block."""
+"""Bipartite differentiable matching with key refinement (FPET, section 4): half of the patches merge at one block."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def assign(scores: Tensor, differentiable: bool) -> Tensor:
     """Matches each source to its best target: one-hot rows [B, |A|, |B|], float32.
 
     With `differentiable` the value stays exactly one-hot, and the gradient is that of sigmoid(scores - m), m the mean
-    of the two best scores of the row (FPET, equations 5 to 7, the straight-through estimator).
+    of the two best scores of the row (FPET, equations 12 to 14, the straight-through estimator).
     """
     hard = F.one_hot(scores.argmax(dim=-1), scores.shape[-1]).to(scores.dtype)
     if not differentiable:
