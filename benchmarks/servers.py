@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 READY = "/readyz"  # of `fpet serve`
 _START_SECONDS = 300
 _STOP_SECONDS = 60
+_PORTS = (16384, 32768)
 _KIB = 1024
 _ENDED = ("", "Z")  # gone, or not yet missed by its parent
 _STILL = ("T", *_ENDED)
@@ -103,10 +105,12 @@ class Server:
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nothing listens on; a random one, below those that Linux gives whoever asks for any meanwhile."""
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def start(

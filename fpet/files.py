@@ -67,7 +67,8 @@ def read_safetensors(path: Path, error: type[FpetError]) -> tuple[dict[str, str]
 
 
 def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> os.stat_result:
-    """Writes beside `path`, syncs and renames: a reader sees the old content or the new, never a part.
+    """Writes beside `path`, syncs and renames: a reader sees the old content or the new, never a part, and the new one
+    from then on, through a power cut too.
 
     Returns the status of the file just before it got its name: its time of change, length and inode stay, whoever may
     put another in its place by the time that `path` can be looked at.
@@ -96,7 +97,18 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> os.stat
         if isinstance(cause, OSError):
             raise error(f"{path}: cannot be written: {cause.strerror}") from cause
         raise
+    _sync_names(path.parent)
     return status
+
+
+def _sync_names(folder: Path) -> None:
+    """Syncs which names there are in a folder, if its file system can."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 def write_csv(path: Path, columns: Iterable[str], rows: Iterable[Iterable[object]], error: type[FpetError]) -> None:

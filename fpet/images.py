@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import torch
-from PIL import ExifTags, Image
+from PIL import Image
 from torch import Tensor
 
 from fpet.errors import ImageError
+from fpet.orientation import BOTTOM_FIRST, BROKEN, SIDEWAYS, TURNS, orientation
 
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, ZeroDivisionError, IndexError, KeyError)
 _STRIP = 2**20  # pixels that are converted at once
-_EXIF = 2**20  # bytes; cameras write a sixteenth of it at most
-_TURNS = {  # by the EXIF orientation
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_BOTTOM_FIRST = (3, 4, 6, 7)  # orientations in which the last row of the file becomes the first row or column
-_SIDEWAYS = (5, 6, 7, 8)  # and those in which rows become columns
 
 
 def to_rgb(image: Image.Image) -> Tensor:
@@ -43,21 +29,21 @@ def to_rgb(image: Image.Image) -> Tensor:
     try:
         _refuse_motion(image)
         image.load()
-    except _BROKEN as error:
+    except BROKEN as error:
         raise ImageError(f"the image is damaged or truncated: {error}") from error
     if image.mode == "F":
         raise ImageError("the image holds 32-bit floating values, whose range is not defined")
     width, height = image.size
-    orientation = _orientation(image)
-    sideways = orientation in _SIDEWAYS
+    turned = orientation(image)
+    sideways = turned in SIDEWAYS
     pixels = np.empty((width, height, 3) if sideways else (height, width, 3), np.uint8)
     rows = max(1, _STRIP // max(1, width))
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
         strip = _converted(image if bottom - top == height else image.crop((0, top, width, bottom)))
-        if orientation in _TURNS:
-            strip = strip.transpose(_TURNS[orientation])
-        place = slice(height - bottom, height - top) if orientation in _BOTTOM_FIRST else slice(top, bottom)
+        if turned in TURNS:
+            strip = strip.transpose(TURNS[turned])
+        place = slice(height - bottom, height - top) if turned in BOTTOM_FIRST else slice(top, bottom)
         pixels[(slice(None), place) if sideways else place] = np.asarray(strip)
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
@@ -68,17 +54,6 @@ def _refuse_motion(image: Image.Image) -> None:
     # Not `n_frames`: a GIF or TIFF is read to its end to count them, and may have millions.
     if getattr(image, "is_animated", False):
         raise ImageError("the image is animated")
-
-
-def _orientation(image: Image.Image) -> int:
-    if len(image.info.get("exif", b"")) > _EXIF:  # one entry may have millions of values, each a Python object
-        return 1
-    try:
-        found: int = image.getexif().get(ExifTags.Base.Orientation, 1)
-    except _BROKEN:
-        # The pixels are whole; only the note on how to hold them is not.
-        return 1
-    return found
 
 
 def _converted(image: Image.Image) -> Image.Image:

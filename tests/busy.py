@@ -1,9 +1,10 @@
-"""A service whose decode threads have something else to do."""
+"""A service whose threads have something else to do."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from serving import Serving
@@ -13,8 +14,22 @@ from serving import Serving
 def busy(service: Serving) -> Iterator[None]:
     """Its one decode thread is taken, and what is given to it waits."""
     assert service.runtime.settings.decode_threads == 1
+    with _taken(service.runtime.reader.pool):
+        yield
+
+
+@contextmanager
+def computing(service: Serving) -> Iterator[None]:
+    """Its one worker is taken: the next batch waits for it, and all others who ask wait in the queue."""
+    assert service.runtime.settings.workers == 1
+    with _taken(service.runtime._forward_pool):
+        yield
+
+
+@contextmanager
+def _taken(pool: ThreadPoolExecutor) -> Iterator[None]:
     free = threading.Event()
-    service.runtime.reader.pool.submit(free.wait)
+    pool.submit(free.wait)
     try:
         yield
     finally:

@@ -13,7 +13,9 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone
 from fpet.backbone import save_backbone
 from fpet.weights import default_backbone
 
+# On many machines large tensors get huge pages unasked, of which there would be few to count.
 _STEPS = """
+import ctypes
 import resource
 import sys
 from pathlib import Path
@@ -27,6 +29,8 @@ else:
     assert len(sys.argv) == 1 or main(sys.argv[1:]) == 0
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1])
+PR_SET_THP_DISABLE = 41
+assert ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
 for step in range(12):
     if step == 2:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -76,7 +76,7 @@ def test_who_is_still_sending_can_read_the_answer_before_the_end(
 
 
 def test_who_is_still_sending_can_read_the_answer_of_a_service_that_stops(small_files: Files) -> None:
-    with serving(small_settings(small_files, shutdown_delay=1)) as stopping:
+    with serving(small_settings(small_files, shutdown_delay=3)) as stopping:
         stopping.server.should_exit = True  # what SIGTERM sets
         stopping.until(lambda: stopping.client.get("/readyz").status_code == 503)
         with closing(begin(stopping, path="/v1/tasks/nothing/classify", length=LONG)) as connection:

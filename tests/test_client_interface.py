@@ -23,7 +23,17 @@ from fpet.errors import UnsupportedError
 
 @pytest.mark.parametrize(
     "wrong",
-    ["127.0.0.1:8000", "ftp://host", "http://", "http://host:port", "http://host?x=1", "http://host/path#x", ""],
+    [
+        "127.0.0.1:8000",
+        "ftp://host",
+        "http://",
+        "http://host:port",
+        "http://host?x=1",
+        "http://host/path#x",
+        "",
+        "http://a..b",
+        f"http://{'a' * 64}",
+    ],
 )
 def test_an_address_that_is_none_is_refused(wrong: str) -> None:
     for kind in (Client, AsyncClient):

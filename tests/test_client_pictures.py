@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import numpy as np
 import pictures
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps, features
+from PIL.ExifTags import Base
 
 from fpet.client.pictures import Encoded, batches, single
 from fpet.errors import ImageError
@@ -40,6 +42,27 @@ def test_an_opened_file_is_sent_as_it_looks(kind: str) -> None:
     data = pictures.LEGITIMATE[kind]
     assert torch.equal(decoded(Image.open(io.BytesIO(data))), to_rgb(Image.open(io.BytesIO(data))))
     assert single(data).data == data
+
+
+def test_exif_data_that_pillow_reads_and_cannot_write_is_left_out() -> None:
+    # To be turned; and the unit of the resolution is a fraction, where there should be a whole number.
+    turned = struct.pack("<HHIHH", Base.Orientation, 3, 1, 6, 0)
+    odd = struct.pack("<HHIf", Base.ResolutionUnit, 11, 1, 2.5)
+    exif = b"Exif\0\0" + struct.pack("<2sHIH", b"II", 42, 8, 2) + turned + odd + bytes(4)
+    data = pictures.encode(SCENE, "JPEG", exif=exif)
+    with pytest.raises(struct.error):
+        ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    assert torch.equal(decoded(Image.open(io.BytesIO(data))), to_rgb(Image.open(io.BytesIO(data))))
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="Pillow without AVIF")
+def test_a_damaged_avif_is_an_error_of_its_image() -> None:
+    data = bytearray(pictures.encode(SCENE, "AVIF"))
+    data[-40:] = bytes(40)
+    with pytest.raises(ImageError):
+        to_rgb(Image.open(io.BytesIO(data)))
+    with pytest.raises(ImageError):
+        single(Image.open(io.BytesIO(data)))
 
 
 def test_pixels_are_sent_as_they_are() -> None:

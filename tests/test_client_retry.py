@@ -94,10 +94,16 @@ def test_a_service_that_is_not_ready_is_not_asked_whether_it_is_again() -> None:
 
 
 def test_nobody_is_waited_for_beyond_the_deadline() -> None:
-    over = threading.Event()
-    with peer([Answer(before=over.wait)]) as there, Client(there.url) as client:
+    came, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        came.set()
+        over.wait(30)
+
+    with peer([Answer(before=hold)]) as there, Client(there.url) as client:
         with pytest.raises(DeadlineExceededError, match=f"no answer in time from {there.url}$"):
             client.classify(b"an image", "digits", deadline=0.2)
+        assert came.wait(30)  # the peer may be slower than the deadline
         over.set()
         assert 0 < float(there.received[0].headers["x-deadline-ms"]) <= 200
     assert len(there.received) == 1
@@ -174,7 +180,7 @@ async def test_nor_does_a_coroutine_that_fails() -> None:
 
 
 def test_a_call_that_failed_repeats_none_of_its_requests() -> None:
-    answers, images = failing(Answer(429, REFUSED, {"retry-after": "1"}))
+    answers, images = failing(Answer(429, REFUSED, {"retry-after": "20"}))  # the first has failed by then
     with peer(answers) as there, Client(there.url, batch=1) as client:
         before = threading.enumerate()
         with pytest.raises(NotFoundError):

@@ -21,7 +21,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % PIECES
 READY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 # Of the client, and of the call.
-LIMITS: list[tuple[dict[str, Any], dict[str, Any]]] = [({"timeout": 0.2}, {}), ({}, {"deadline": 0.2})]
+LIMITS: list[tuple[dict[str, Any], dict[str, Any]]] = [({"timeout": 1}, {}), ({}, {"deadline": 0.2})]
 limited = pytest.mark.parametrize(("options", "limit"), LIMITS, ids=["timeout", "deadline"])
 
 

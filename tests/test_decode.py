@@ -88,10 +88,10 @@ def test_truncated_images_are_refused(format: str, kept: float) -> None:
 
 def test_pixels_are_limited_by_the_header_alone() -> None:
     data = pictures.hundred_megapixels()
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(TooLargeError, match="10000x10000 pixels; the limit is 50000000"):
         decode(data)
-    assert time.perf_counter() - started < 0.1  # decompressing it takes several times as long
+    assert time.thread_time() - started < 0.1  # decompressing it takes several times as long
 
 
 @pytest.mark.parametrize("size", [(1, 1_000_000), (1_000_000, 1)])

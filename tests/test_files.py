@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -133,14 +134,30 @@ def test_a_writer_is_told_what_it_wrote_whatever_lies_there_by_now(tmp_path: Pat
     assert told(first) != told(second) == told(path.stat())
 
 
-def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_on_the_disk_before_it_gets_its_name_and_its_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "task"
     path.write_bytes(b"old")
-    synced: list[tuple[int, bytes]] = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append((os.fstat(file).st_size, path.read_bytes())))
+    synced: list[tuple[int | None, bytes]] = []
+
+    def sync(file: int) -> None:
+        status = os.fstat(file)
+        synced.append((None if stat.S_ISDIR(status.st_mode) else status.st_size, path.read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", sync)
     write_atomically(path, b"newer", TaskError)
-    assert synced == [(5, b"old")]
-    assert path.read_bytes() == b"newer"
+    assert synced == [(5, b"old"), (None, b"newer")]
+
+
+def test_a_folder_that_cannot_be_synced_harms_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError("no file system of this kind can")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write_atomically(tmp_path / "task", b"new", TaskError)
+    assert (tmp_path / "task").read_bytes() == b"new"
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -137,8 +137,8 @@ def test_half_a_request_that_came_with_the_one_before_is_not_waited_for(impatien
         assert connection.recv(1000) == b""
 
 
-def test_a_request_that_came_with_the_one_before_may_be_completed(impatient: Serving) -> None:
-    with socket.create_connection(impatient.address, timeout=30) as connection:
+def test_a_request_that_came_with_the_one_before_may_be_completed(service: Serving) -> None:
+    with socket.create_connection(service.address, timeout=30) as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /livez HTTP/1.1\r\nho")
         for rest in (b"st: x\r\n\r\n", b""):
             answer = http.client.HTTPResponse(connection)

@@ -119,7 +119,7 @@ def test_a_soak_explains_every_request(tmp_path: Path) -> None:
     service = Service(
         tmp_path / "tasks", tmp_path / "log", {"dtype": "float32", "calibration-repeats": 0, "workers": 1}
     )
-    ledger, supervisor = soak(service, 4.0, seed=0, full=False)
+    ledger, supervisor = soak(service, 8.0, seed=0, full=False)
     assert ledger.failures == []
     assert ledger.counts["answered"]
     assert len(supervisor.lives) == 1 + ledger.counts["killed and started"] >= 2

@@ -18,7 +18,7 @@ from service.server import Server
 
 def test_readiness_ends_first_and_requests_are_finished(small_files: Files) -> None:
     image = pictures.png()
-    with serving(small_settings(small_files, shutdown_delay=1)) as service:
+    with serving(small_settings(small_files, shutdown_delay=3)) as service:
         connection = http.client.HTTPConnection(*service.address)
         connection.putrequest("POST", "/v1/tasks/digits/classify")
         connection.putheader("content-type", "image/png")

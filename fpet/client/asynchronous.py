@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
+import anyio
 import httpx
 
 from fpet.client import calls
@@ -38,6 +39,7 @@ class AsyncClient(Session):
         super().__post_init__()
         self._http = httpx.AsyncClient(transport=self.transport, **self._http_options())
         self._turns = asyncio.Semaphore(CONNECTIONS)
+        self._sending: dict[asyncio.Task[Outcome], anyio.CancelScope] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,7 +50,10 @@ class AsyncClient(Session):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Gives up what is under way, and closes the connections."""
+        for scope in self._sending.values():
+            scope.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
         await self._http.aclose()
 
     async def classify(self, images: Pictures, task: str, **options: Unpack[Options]) -> list[Classification]:
@@ -142,15 +147,30 @@ class AsyncClient(Session):
                 await self._turns.acquire()
         except TimeoutError as error:
             return error
+        scope = anyio.CancelScope()
+        sending = asyncio.create_task(self._send(step, scope))
+        self._sending[sending] = scope
+        sending.add_done_callback(self._sending.pop)
         try:
-            async with self._http.stream(**step.arguments()) as response:
-                response.stream = Until(response.stream, step.expires)
-                await response.aread()
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            scope.cancel()
+            raise
+
+    async def _send(self, step: Send, scope: anyio.CancelScope) -> Outcome:
+        """In a task of its own, which is never cancelled but by the scope: what httpx does to return a connection is
+        protected from that alone, and a connection that is not returned is lost for good."""
+        try:
+            with scope:
+                async with self._http.stream(**step.arguments()) as response:
+                    response.stream = Until(response.stream, step.expires)
+                    await response.aread()
+                return response
         except httpx.RequestError as error:
             return error
         finally:
             self._turns.release()
-        return response
+        return None
 
     async def _all(self, conversations: Iterator[Conversation[list[Answer]]]) -> list[Answer]:
         """What they find, in their order, a few at once; the next is begun when the first of them is over."""

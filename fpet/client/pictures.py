@@ -11,9 +11,10 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image
 
 from fpet.errors import ImageError
+from fpet.orientation import BROKEN, upright
 
 # What surrounds an image in a form: boundary and headers of its part, and a share of the last boundary.
 _PART_BYTES = 512
@@ -89,7 +90,7 @@ def _encoded(image: Any, place: int) -> Encoded | ImageError:
     name = named if isinstance(named, str) else f"image {place}"
     try:
         return Encoded(name, _bytes(image))
-    except (OSError, ValueError, SyntaxError) as error:  # Pillow's words for damaged images
+    except BROKEN as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         return ImageError(f"{name}: cannot be read: {reason}")
     except ImageError as error:
@@ -117,7 +118,7 @@ def _bytes(image: Any) -> bytes:
 
 def _storable(image: Image.Image) -> Image.Image:
     """The image in a mode that PNG has, with the same meaning to `fpet.images.to_rgb`, which says how modes convert."""
-    image = ImageOps.exif_transpose(image)
+    image = upright(image)
     if image.mode == "F":
         raise ImageError("the image holds 32-bit floating values, whose range is not defined")
     if image.mode.startswith("I"):

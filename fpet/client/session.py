@@ -56,7 +56,8 @@ class Session:
             require_whole(name, getattr(self, name), least=1)
         try:
             url = httpx.URL(self.url)
-        except httpx.InvalidURL as error:
+            url.raw_host.decode().encode("idna")  # as Python looks it up: labels of no letters or too many are errors
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise UnsupportedError(f"{self.url!r} is no address of a service: {error}") from error
         if url.scheme not in ("http", "https") or not url.host:
             raise UnsupportedError(f"{self.url!r} is no address of a service; those begin with http:// or https://")

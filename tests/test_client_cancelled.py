@@ -1,0 +1,60 @@
+"""A call that is cancelled, at whatever moment, loses no connection, as httpx may that is cancelled itself."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from fpet.client import AsyncClient
+
+READY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n%s\r\n"
+STEPS = 40  # of the event loop; a call takes fewer
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("header", [b"", b"connection: close\r\n"], ids=["kept", "closed"])
+async def test_no_connection_is_lost(header: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(READY % header)
+        writer.close()
+
+    # In the same event loop, so that every step is always the same.
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    only = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=1))
+    async with server, AsyncClient(f"http://127.0.0.1:{port(server)}", timeout=5, transport=only) as client:
+        for steps in range(STEPS):
+            call = asyncio.create_task(client.ready())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait([call])
+            assert await client.ready(), f"lost at step {steps}"
+    assert not call.cancelled()  # the last was answered before
+
+
+@pytest.mark.anyio
+async def test_a_client_that_is_closed_waits_for_no_answer() -> None:
+    asked = asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()  # until the client hangs up
+        writer.close()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with server, asyncio.timeout(30), AsyncClient(f"http://127.0.0.1:{port(server)}") as client:
+        call = asyncio.create_task(client.ready())
+        await asked.wait()
+        call.cancel()
+        await asyncio.wait([call])
+    assert call.cancelled()
+
+
+def port(server: asyncio.Server) -> int:
+    number: int = server.sockets[0].getsockname()[1]
+    return number
