@@ -39,7 +39,7 @@ class AsyncClient(Session):
         super().__post_init__()
         self._http = httpx.AsyncClient(transport=self.transport, **self._http_options())
         self._turns = asyncio.Semaphore(CONNECTIONS)
-        self._sending: dict[asyncio.Task[Outcome], anyio.CancelScope] = {}
+        self._sending: dict[asyncio.Task[httpx.Response | httpx.RequestError], anyio.CancelScope] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -154,10 +154,12 @@ class AsyncClient(Session):
         try:
             return await asyncio.shield(sending)
         except asyncio.CancelledError:
+            if sending.cancelled():
+                raise RuntimeError("the client was closed before it had an answer") from None
             scope.cancel()
             raise
 
-    async def _send(self, step: Send, scope: anyio.CancelScope) -> Outcome:
+    async def _send(self, step: Send, scope: anyio.CancelScope) -> httpx.Response | httpx.RequestError:
         """In a task of its own, which is never cancelled but by the scope: what httpx does to return a connection is
         protected from that alone, and a connection that is not returned is lost for good."""
         try:
@@ -170,7 +172,7 @@ class AsyncClient(Session):
             return error
         finally:
             self._turns.release()
-        return None
+        raise asyncio.CancelledError
 
     async def _all(self, conversations: Iterator[Conversation[list[Answer]]]) -> list[Answer]:
         """What they find, in their order, a few at once; the next is begun when the first of them is over."""
