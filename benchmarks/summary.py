@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from fpet.results import Row, read_rows
 # A run without token reduction is the measure of another if they agree in all of these.
 _SHARED = ("data", "seed", "adapter", "adapter_arguments", "head_bits", "epochs", "batch_size", "lr", "precision")
 _CONDITIONS = ("backbone", "device", "threads", "memory", "fpet", "torch")
+_READING = re.compile(r"( \w+=\w+)+$")  # what a plan's label says behind the source
 Value = Callable[[Row], float | None]
 
 
@@ -107,7 +109,7 @@ class Results:
 
 def _group(data: str) -> str:
     """The group of a planned data set, a source or a folder of VTAB-1K; empty for any other."""
-    known = SOURCES.get(data) or VTAB_1K.get(Path(data.partition(" ")[0]).name)
+    known = SOURCES.get(data) or VTAB_1K.get(Path(_READING.sub("", data)).name)
     return known.group if known else ""
 
 

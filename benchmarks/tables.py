@@ -24,7 +24,7 @@ reduction.
 _COST = """## Cost
 
 As the paper's tables 1, 2 and 4. Parameters are those of adapter and reduction without the head; bytes are those of the
-task file with it, the same mean; GMACs are those of one image, with the adapter folded where it folds. Ratios and
+task file with it, mean over tasks; GMACs are those of one image, with the adapter folded where it folds. Ratios and
 difference are relative to the same adapter trained without token reduction, on the same task with the same seed: the
 median ratio of an epoch's time, and of memory ({memory}), and the mean difference in points.
 """

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.checkpoint import LOG_COLUMNS, Best, Checkpoint
 from fpet.classes import check_classes
@@ -241,4 +242,6 @@ def _identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: Resiz
     for tensor in (data.images, data.targets, val.images, val.targets):
         digest.update(tensor.contiguous().numpy().data)
     described = dataclasses.asdict(dataclasses.replace(header, provenance={}))
-    return json.dumps({"task": described, "recipe": dataclasses.asdict(recipe), "pixels": digest.hexdigest()})
+    run = {"task": described, "recipe": dataclasses.asdict(recipe), "pixels": digest.hexdigest()}
+    # Only of such, which had weight decay once: checkpoints of the others stay those of their runs.
+    return json.dumps(run if ADAPTERS[header.adapter.kind].decays else {**run, "adapter decays": False})

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
-from fpet.errors import TaskError
+from fpet.errors import FpetError, TaskError
 from fpet.files import write_atomically
 from service.entry import Entry, State
 from service.errors import InvalidTaskError, NotReadyError, StorageError, UnknownTaskError
@@ -129,7 +129,7 @@ class Catalog:
         try:
             loaded = same or self._build(name, data, path, self._load)
         except Exception as error:
-            self._metrics.task_loads.labels("refused").inc()
+            self._metrics.task_loads.labels("refused" if isinstance(error, FpetError) else "failed").inc()
             raise InvalidTaskError(reason(name, path, error, refused=True)) from error
         self._files.require()  # made anew, it would hold this task alone
         try:

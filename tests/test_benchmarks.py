@@ -91,6 +91,7 @@ def test_the_mean_over_tasks_is_that_of_the_groups_as_in_the_paper() -> None:
     assert mean is not None
     assert round(mean.mean, 1) == 76.2
     several = [("emoji", 0.9), ("clip-art", 0.7), ("digits", 0.4), ("lists/pets of mine", 0.3)]  # the last of no group
+    several.append(("my lists/dtd shots=4", 0.8))
     mean = Results([row("A", data, 0, value) for data, value in several]).over_tasks("A", lambda row: row.test_accuracy)
     assert mean is not None
     assert mean.mean == pytest.approx((0.8 + 0.4 + 0.3) / 3)

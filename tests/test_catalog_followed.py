@@ -115,7 +115,6 @@ def test_what_another_puts_right_after_is_seen_at_the_next_look(catalog: Catalog
 
 
 def test_the_same_bytes_put_again_stay_what_they_are(catalog: Catalog, file: Path, metrics: Metrics) -> None:
-    catalog.load("digits")
     task, data = catalog.loaded("digits"), file.read_bytes()
     file.write_bytes(b"no task")
     assert catalog.load("digits").state == "failed"

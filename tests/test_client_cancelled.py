@@ -7,8 +7,10 @@ from contextlib import suppress
 
 import httpx
 import pytest
+from never import Never
 
 from fpet.client import AsyncClient
+from fpet.client.session import CONNECTIONS
 
 READY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n%s\r\n"
 STEPS = 40  # of the event loop; a call takes fewer
@@ -56,6 +58,39 @@ async def test_a_client_that_is_closed_waits_for_no_answer(cancelled: bool) -> N
             await asyncio.wait([call])
     (end,) = await asyncio.gather(call, return_exceptions=True)
     assert call.cancelled() if cancelled else str(end) == "the client was closed before it had an answer"
+
+
+@pytest.mark.anyio
+async def test_who_waits_for_a_turn_is_given_up_too() -> None:
+    held = 0
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal held
+        held += 1
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with server, asyncio.timeout(50), AsyncClient(f"http://127.0.0.1:{port(server)}") as client:
+        calls = [asyncio.create_task(client.ready()) for _ in range(CONNECTIONS + 20)]
+        while held < CONNECTIONS:
+            await asyncio.sleep(0.01)
+    assert {str(call.exception()) for call in calls} == {"the client was closed before it had an answer"}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 20])
+def test_the_end_of_an_event_loop_cancels_calls_and_loses_no_turn(steps: int) -> None:
+    client = AsyncClient("http://127.0.0.1:1", timeout=50, transport=Never())
+    calls: list[asyncio.Task[object]] = []
+
+    async def begin() -> None:
+        calls.extend(asyncio.create_task(client.tasks()) for _ in range(CONNECTIONS))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    asyncio.run(begin())
+    assert all(call.cancelled() for call in calls)
+    assert client._turns._value == CONNECTIONS
 
 
 def port(server: asyncio.Server) -> int:

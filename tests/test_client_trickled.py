@@ -126,18 +126,3 @@ def test_threads_that_gave_up_leave_their_connections_to_others() -> None:
         require_given_up([call.exception() for call in calls])
         ready = list(threads.map(lambda _: client.ready(), range(CONNECTIONS)))
     assert all(ready)
-
-
-@pytest.mark.anyio
-async def test_no_request_is_begun_while_all_connections_are_in_use() -> None:
-    with trickling() as there:
-        async with AsyncClient(there.url) as client:
-            calls = [asyncio.create_task(client.classify(b"an image", "digits")) for _ in range(CONNECTIONS)]
-            while len(there.received) < CONNECTIONS:
-                await asyncio.sleep(0.01)
-            with pytest.raises(DeadlineExceededError, match="not asked in time, all connections were in use"):
-                await client.classify(b"an image", "letters", deadline=2)
-            for call in calls:
-                call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
-    assert set(there.received) == {"/v1/tasks/digits/classify"}

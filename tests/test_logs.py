@@ -120,7 +120,7 @@ def test_what_a_change_of_tasks_logs_is_found_under_the_id_of_its_request(change
         assert changeable.client.post("/v1/tasks/digits/unload", headers=headers).status_code == 200
         changeable.until(lambda: len(log.of("change")) == 4)
     failure, _, unloaded, _ = log.of("change")
-    assert "the task digits failed to load" in str(failure["message"])
+    assert "the task digits was refused" in str(failure["message"])
     assert "the task digits is out of service" in str(unloaded["message"])
 
 

@@ -28,7 +28,8 @@ Answer = TypeVar("Answer")
 
 @dataclass(eq=False)
 class AsyncClient(Session):
-    """`Client` with coroutines for methods, each as the one of that name there; to be used in an `async with` block.
+    """`Client` with coroutines for methods, each as the one of that name there; to be used in an `async with` block, in
+    one event loop.
 
     Images are read and encoded in a thread.
     """
@@ -51,9 +52,10 @@ class AsyncClient(Session):
 
     async def aclose(self) -> None:
         """Gives up what is under way, and closes the connections."""
-        for scope in self._sending.values():
-            scope.cancel()
-        await asyncio.gather(*self._sending, return_exceptions=True)
+        while self._sending:  # whoever waited for a turn sends now
+            for scope in self._sending.values():
+                scope.cancel()
+            await asyncio.wait(self._sending)
         await self._http.aclose()
 
     async def classify(self, images: Pictures, task: str, **options: Unpack[Options]) -> list[Classification]:
@@ -150,11 +152,11 @@ class AsyncClient(Session):
         scope = anyio.CancelScope()
         sending = asyncio.create_task(self._send(step, scope))
         self._sending[sending] = scope
-        sending.add_done_callback(self._sending.pop)
+        sending.add_done_callback(self._sent)
         try:
             return await asyncio.shield(sending)
         except asyncio.CancelledError:
-            if sending.cancelled():
+            if sending.cancelled() and scope.cancel_called:
                 raise RuntimeError("the client was closed before it had an answer") from None
             scope.cancel()
             raise
@@ -170,9 +172,12 @@ class AsyncClient(Session):
                 return response
         except httpx.RequestError as error:
             return error
-        finally:
-            self._turns.release()
         raise asyncio.CancelledError
+
+    def _sent(self, sending: asyncio.Task[httpx.Response | httpx.RequestError]) -> None:
+        """Also of one that was cancelled before it began, as `asyncio.run` does to all tasks at its end."""
+        del self._sending[sending]
+        self._turns.release()
 
     async def _all(self, conversations: Iterator[Conversation[list[Answer]]]) -> list[Answer]:
         """What they find, in their order, a few at once; the next is begun when the first of them is over."""
