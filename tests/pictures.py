@@ -54,6 +54,13 @@ def multi_picture() -> bytes:
 
 
 @functools.cache
+def damaged_avif() -> bytes:
+    """Whole by its header, with nothing to decode; only where Pillow has AVIF."""
+    data = encode(scene(), "AVIF")
+    start = data.index(b"mdat") + len(b"mdat")
+    return data[:start] + bytes(len(data) - start)
+
+
 def hundred_megapixels() -> bytes:
     """A valid PNG of 10000 x 10000 pixels in few bytes."""
     return encode(Image.new("1", (10_000, 10_000)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pictures
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, features
 
 from fpet.data.pictures import ImageFiles, Picture, check_pictures
 from fpet.errors import DataError
@@ -71,6 +71,14 @@ def test_what_cannot_be_read_is_named_once(name: str, reason: str, tmp_path: Pat
         ImageFiles((tmp_path / name,))[0]
     assert str(error.value).count(str(tmp_path)) == 1
     assert "Errno" not in str(error.value)
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="Pillow without AVIF")
+def test_a_damaged_avif_is_a_broken_picture(tmp_path: Path) -> None:
+    path = tmp_path / "a.avif"
+    path.write_bytes(pictures.damaged_avif())
+    (broken,) = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True).broken
+    assert broken.startswith("a.avif: the image is damaged or truncated: Failed to decode")
 
 
 def test_a_variant_that_pillow_does_not_know_is_a_broken_picture(tmp_path: Path) -> None:

@@ -19,12 +19,13 @@ from fpet.data.digest import sha256_of_files
 from fpet.data.split import Dataset, Split
 from fpet.errors import DataError, ImageError
 from fpet.images import to_rgb
+from fpet.orientation import BROKEN
 from fpet.words import count, first
 
 SPLITS = ("train", "val", "test")
 
 # Pillow raises NotImplementedError for variants of a format that it does not know.
-_BROKEN = (ImageError, OSError, ValueError, SyntaxError, NotImplementedError, Image.DecompressionBombError)
+_BROKEN = (ImageError, *BROKEN, Image.DecompressionBombError)
 
 # Brands of ISO base media files (ISO/IEC 23008-12, annex B; AVIF 1.1): what phones write, and Pillow may not read.
 _HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx")
