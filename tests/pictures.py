@@ -53,7 +53,6 @@ def multi_picture() -> bytes:
     return encode(scene(), "MPO", save_all=True, append_images=[scene(8, 6)])
 
 
-@functools.cache
 def damaged_avif() -> bytes:
     """Whole by its header, with nothing to decode; only where Pillow has AVIF."""
     data = encode(scene(), "AVIF")
@@ -61,6 +60,7 @@ def damaged_avif() -> bytes:
     return data[:start] + bytes(len(data) - start)
 
 
+@functools.cache
 def hundred_megapixels() -> bytes:
     """A valid PNG of 10000 x 10000 pixels in few bytes."""
     return encode(Image.new("1", (10_000, 10_000)))

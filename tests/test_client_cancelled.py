@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import anyio
 import httpx
 import pytest
 from never import Never
@@ -75,7 +76,8 @@ async def test_who_waits_for_a_turn_is_given_up_too() -> None:
         calls = [asyncio.create_task(client.ready()) for _ in range(CONNECTIONS + 20)]
         while held < CONNECTIONS:
             await asyncio.sleep(0.01)
-    assert {str(call.exception()) for call in calls} == {"the client was closed before it had an answer"}
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert {str(end) for end in ends} == {"the client was closed before it had an answer"}
 
 
 @pytest.mark.parametrize("steps", [0, 1, 20])
@@ -91,6 +93,41 @@ def test_the_end_of_an_event_loop_cancels_calls_and_loses_no_turn(steps: int) ->
     asyncio.run(begin())
     assert all(call.cancelled() for call in calls)
     assert client._turns._value == CONNECTIONS
+
+
+@pytest.mark.anyio
+async def test_who_asks_again_and_again_keeps_no_client_from_closing() -> None:
+    transport = Never()
+
+    async def insist() -> None:
+        while True:
+            with suppress(RuntimeError):
+                await client.tasks()
+
+    async with AsyncClient("http://127.0.0.1:1", transport=transport) as client:
+        insisting = asyncio.create_task(insist())
+        while not transport.begun:
+            await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(5):
+                await client.aclose()
+        finally:
+            insisting.cancel()
+    assert transport.begun == 1
+
+
+@pytest.mark.anyio
+async def test_a_scope_that_ends_the_block_closes_the_connections() -> None:
+    async with asyncio.timeout(30):
+        transport = Never()
+        with anyio.CancelScope() as scope:
+            async with AsyncClient("http://127.0.0.1:1", transport=transport) as client:
+                call = asyncio.create_task(client.tasks())
+                while not transport.begun:
+                    await asyncio.sleep(0)
+                scope.cancel()
+                await call
+    assert client._http.is_closed
 
 
 def port(server: asyncio.Server) -> int:

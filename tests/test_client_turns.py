@@ -18,7 +18,7 @@ LATE = "not asked in time, all connections were in use"
 @pytest.mark.anyio
 async def test_coroutines_wait_for_a_turn() -> None:
     transport = Never()
-    async with AsyncClient(URL, transport=transport) as client:
+    async with asyncio.timeout(50), AsyncClient(URL, transport=transport) as client:
         calls = [asyncio.create_task(client.tasks()) for _ in range(CONNECTIONS)]
         while transport.begun < CONNECTIONS:
             await asyncio.sleep(0)

@@ -24,6 +24,7 @@ from fpet.client.until import Until
 from fpet.errors import ImageError
 
 Answer = TypeVar("Answer")
+_CLOSED = "the client was closed before it had an answer"
 
 
 @dataclass(eq=False)
@@ -41,6 +42,7 @@ class AsyncClient(Session):
         self._http = httpx.AsyncClient(transport=self.transport, **self._http_options())
         self._turns = asyncio.Semaphore(CONNECTIONS)
         self._sending: dict[asyncio.Task[httpx.Response | httpx.RequestError], anyio.CancelScope] = {}
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,11 +54,14 @@ class AsyncClient(Session):
 
     async def aclose(self) -> None:
         """Gives up what is under way, and closes the connections."""
-        while self._sending:  # whoever waited for a turn sends now
-            for scope in self._sending.values():
-                scope.cancel()
-            await asyncio.wait(self._sending)
-        await self._http.aclose()
+        self._closed = True  # for whoever waits, and would send now
+        for scope in self._sending.values():
+            scope.cancel()
+        try:
+            if self._sending:
+                await asyncio.wait(self._sending)
+        finally:  # also if that is cancelled, as a scope of anyio does that ended the block
+            await self._http.aclose()
 
     async def classify(self, images: Pictures, task: str, **options: Unpack[Options]) -> list[Classification]:
         """One answer an image, in their order."""
@@ -157,13 +162,15 @@ class AsyncClient(Session):
             return await asyncio.shield(sending)
         except asyncio.CancelledError:
             if sending.cancelled() and scope.cancel_called:
-                raise RuntimeError("the client was closed before it had an answer") from None
+                raise RuntimeError(_CLOSED) from None
             scope.cancel()
             raise
 
     async def _send(self, step: Send, scope: anyio.CancelScope) -> httpx.Response | httpx.RequestError:
         """In a task of its own, which is never cancelled but by the scope: what httpx does to return a connection is
         protected from that alone, and a connection that is not returned is lost for good."""
+        if self._closed:
+            raise RuntimeError(_CLOSED)
         try:
             with scope:
                 async with self._http.stream(**step.arguments()) as response:
