@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,23 @@ from fpet.header import Method
 from fpet.task import Task
 
 
+def replace_in_turn(
+    changeable: Serving, versions: dict[str, list[bytes]], enough: threading.Event, stop: threading.Event
+) -> None:
+    """Puts one version of each task after the other and takes the guest away, until it is to stop; more than three
+    rounds are enough."""
+    for round in itertools.count(1):
+        for name, files in versions.items():
+            answer = put(changeable, name, files[round % len(files)])
+            assert answer.status_code in (200, 201), answer.text
+        changeable.client.post("/v1/tasks/guest/unload", headers=ADMIN)
+        changeable.client.delete("/v1/tasks/guest", headers=ADMIN)
+        if round > 3:
+            enough.set()
+        if stop.is_set():
+            return
+
+
 def test_nobody_gets_a_mixture_while_tasks_change(changeable: Serving, tmp_path: Path) -> None:
     """Two tasks are replaced all the time, a third comes and goes; every answer is of the weights that it names."""
     names = ("digits", "letters", "guest")
@@ -26,24 +44,12 @@ def test_nobody_gets_a_mixture_while_tasks_change(changeable: Serving, tmp_path:
     put(changeable, "digits", versions["digits"][0])
     enough, stop = threading.Event(), threading.Event()
 
-    def change() -> None:
-        changes = 0
-        while not stop.is_set():
-            for name in names:
-                answer = put(changeable, name, versions[name][changes % 3])
-                assert answer.status_code in (200, 201), answer.text
-            changeable.client.post("/v1/tasks/guest/unload", headers=ADMIN)
-            changeable.client.delete("/v1/tasks/guest", headers=ADMIN)
-            changes += 1
-            if changes > 3:
-                enough.set()
-
     def ask(i: int) -> httpx.Response:
         return changeable.classify(IMAGE, names[i % 3], outputs="logits")
 
     answers: list[httpx.Response] = []
     with ThreadPoolExecutor(9) as pool:
-        changing = pool.submit(change)
+        changing = pool.submit(replace_in_turn, changeable, versions, enough, stop)
         try:
             # A disk may take as long for a change as others for a hundred answers.
             while len(answers) < 600 or not (enough.is_set() or changing.done()):
