@@ -129,7 +129,7 @@ class Inferences:
             for one in pixels
         ]
         done = await self._batcher.submit(ticket, works, deadline)
-        if not all(one.result.is_finite() for one in done):
+        if not all(one.result.finite for one in done):
             raise InvalidRequestError("the input is out of the range that the model can compute with")
         self._metrics.queue_seconds.observe(min(one.started for one in done) - done[0].queued)
         images = len(works) // len(own)

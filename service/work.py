@@ -35,17 +35,14 @@ class Work:
 class Output:
     """The answer for one image, float32 on the CPU: logits [K], probabilities [K], embedding [C].
 
-    tokens: how many it had after the last block.
+    tokens: how many it had after the last block; finite: whether logits and embedding are numbers.
     """
 
     logits: Tensor
     probabilities: Tensor
     embedding: Tensor
     tokens: int
-
-    def is_finite(self) -> bool:
-        """Whether all of it are numbers."""
-        return bool(self.logits.isfinite().all() and self.embedding.isfinite().all())
+    finite: bool
 
 
 def blank(task: LoadedTask) -> Work:
