@@ -172,5 +172,5 @@ def _unmixable(model: AdaptedViT, reason: str) -> UnsupportedError:
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:
-    arguments = completed(registry, method.kind, method.arguments)
+    arguments = completed(registry, method).arguments
     return [method.kind, {name: value for name, value in arguments.items() if name not in _TRAINING_ONLY}]

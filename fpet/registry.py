@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from fpet.errors import UnsupportedError
+from fpet.header import Method
 
 T = TypeVar("T")
 
@@ -114,14 +115,15 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
     return method
 
 
-def completed(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """The arguments, and of those that are not given the defaults; an unknown kind has none.
+def completed(registry: Mapping[str, type[T]], method: Method) -> Method:
+    """With the defaults of those arguments that are not given; an unknown kind has none.
 
     Raises:
         UnsupportedError: if the method's package cannot be loaded.
     """
-    known = keyword_parameters(registry[kind]) if kind in registry else {}
-    return {name: each.default for name, each in known.items() if each.default is not each.empty} | dict(arguments)
+    known = keyword_parameters(registry[method.kind]) if method.kind in registry else {}
+    values = {name: each.default for name, each in known.items()} | method.arguments
+    return Method(method.kind, {name: value for name, value in values.items() if value is not inspect.Parameter.empty})
 
 
 def refuse_untrainable(kind: str, arguments: Mapping[str, object]) -> None:

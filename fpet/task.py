@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -136,8 +136,7 @@ def _new_modules(adapter: Method, reducer: Method, head: HeadSpec, classes: int,
 def blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
     """A task's `adapter`, `reducer` and `head` on the meta device: shapes without values. Tasks share it.
 
-    Raises:
-        UnsupportedError: as `new_model`.
+    Raises what `new_model` does.
     """
     # What is no JSON has its words instead, in which the registry refuses it.
     methods = json.dumps([asdict(method) for method in (header.adapter, header.reducer)], default=repr)
@@ -214,7 +213,7 @@ def _check_model(path: Path, header: TaskHeader, model: AdaptedViT, tensors: Map
 def _check_method(what: str, said: Method, own: Method, registry: Mapping[str, type[Any]]) -> None:
     if said.kind != own.kind:
         raise TaskError(f"{what} is {said.kind!r} in the header, but {own.kind!r} in the model")
-    in_header, in_model = (completed(registry, method.kind, method.arguments) for method in (said, own))
+    in_header, in_model = (completed(registry, method).arguments for method in (said, own))
     for name in sorted(in_header.keys() | in_model.keys()):
         there, here = in_header.get(name), in_model.get(name)
         if there != here:
@@ -223,8 +222,9 @@ def _check_method(what: str, said: Method, own: Method, registry: Mapping[str, t
 
 def _write(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:
     _check_values(path, tensors)
-    try:
-        described = header.to_json()
+    adapter, reducer = completed(ADAPTERS, header.adapter), completed(REDUCERS, header.reducer)
+    try:  # all arguments, so that the file means the same where defaults are others
+        described = replace(header, adapter=adapter, reducer=reducer).to_json()
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from error
     write_safetensors(path, tensors, {_METADATA_KEY: described}, TaskError)

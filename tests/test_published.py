@@ -12,6 +12,7 @@ import torch
 from published_files import CLASSES, DIM, MATRICES, options, save_small_backbone, written
 from small import small_backbone
 
+from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone
 from fpet.cli import main
 from fpet.convert.catalog import Published, look_up
@@ -19,6 +20,7 @@ from fpet.convert.published import decode, encode
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.quantize import Packed, unpack
+from fpet.registry import completed
 from fpet.task import Task, new_model, save_task, save_tensors
 from fpet.untrained import new_header
 
@@ -83,7 +85,7 @@ def test_a_catalog_says_it_all_and_labels_have_names(tmp_path: Path, backbone: P
     task = Task.load(output)
     assert task.header.reducer == Method("bsm", {"block": 1})  # half-way, as in training
     assert (task.header.name, task.header.labels) == ("kitti-4", tuple("abcde"))
-    assert task.header.adapter == Method("lora", {"dim": DIM, "scale": 10.0, "bits": 1})
+    assert task.header.adapter == completed(ADAPTERS, Method("lora", {"dim": DIM, "scale": 10.0, "bits": 1}))
     model = task.build(small_backbone())
     assert (model.tokens_in, model.tokens_out) == (17, 9)
     assert model(IMAGES).isfinite().all()

@@ -76,7 +76,7 @@ def test_a_row_says_what_the_task_file_says(swept: Path) -> None:
     origin = task.header.provenance
     assert path.name == f"digits-lora-fpet-3-{row.run}.safetensors"
     assert (row.task_bytes, row.epochs, row.seed) == (task.size, 1, 3)
-    assert (task.header.reducer.arguments, json.loads(row.reducer_arguments)) == ({"block": 0}, {"block": 0})
+    assert (task.header.reducer.arguments["block"], json.loads(row.reducer_arguments)) == (0, {"block": 0})
     assert (row.test_accuracy, row.test_accuracy_unreduced, row.best_epoch) == (
         origin["test"]["accuracy"], origin["test"]["accuracy_unreduced"], origin["epoch"]
     )  # fmt: skip
