@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -88,7 +89,7 @@ class Batcher(Generic[Group, Item, Result]):
         self._max_kinds = max_kinds
         self._max_queue = max_queue
         self._waiting: FairQueue[Group, Hashable, _Waiting[Item, Result]] = FairQueue()
-        self._batches: set[asyncio.Task[None]] = set()
+        self._batches: dict[asyncio.Task[None], float] = {}  # since when
         self._queued = 0
         self._tickets: set[Ticket] = set()
         self._no_tickets = asyncio.Event()
@@ -99,6 +100,12 @@ class Batcher(Generic[Group, Item, Result]):
     def queued(self) -> int:
         """Items admitted and in no batch yet."""
         return self._queued
+
+    @property
+    def longest(self) -> float:
+        """Seconds since the oldest of the batches that are under way began; 0 without one. Any thread may ask."""
+        now = time.monotonic()
+        return max([now - began for began in list(self._batches.values())], default=0.0)
 
     @property
     def full(self) -> bool:
@@ -184,8 +191,8 @@ class Batcher(Generic[Group, Item, Result]):
             self._queued -= len(batch)
             self._free -= 1
             task = asyncio.create_task(self._execute(group, batch, charge))
-            self._batches.add(task)
-            task.add_done_callback(self._batches.discard)
+            self._batches[task] = time.monotonic()
+            task.add_done_callback(self._batches.pop)
 
     def _batch_size(self, waiting: int) -> int:
         """Of a group with so many items: if more workers are free than groups wait, they divide it."""

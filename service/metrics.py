@@ -100,6 +100,7 @@ class Metrics:
             "trial_forwards_per_second", "Measured at start-up to choose them, by workers x threads.", "way"
         )
         self.queue_size = self._gauge("queue_size", "Images admitted and in no batch yet.")
+        self.longest_batch = self._gauge("longest_batch_seconds", "Age of the oldest batch under way; 0 without one.")
         self.received_bytes = self._gauge("received_bytes", "Bodies of requests to infer in memory, decompressed.")
         self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
         self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)

@@ -81,6 +81,7 @@ class Runtime:
         self.inferences = Inferences(self.batcher, decoder, self.folding.group, metrics, self.statistics)
         add_gauges(metrics.registry, settings, engine, catalog)
         metrics.queue_size.set_function(lambda: self.batcher.queued)
+        metrics.longest_batch.set_function(lambda: self.batcher.longest)
         metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
         metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))
         metrics.resident_bytes.labels("unpacked").set_function(lambda: engine.unpacked.bytes)

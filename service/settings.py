@@ -104,6 +104,11 @@ class Settings(BaseSettings):
     deadline: float = Field(
         default=30.0, gt=0, description="seconds from a request's arrival until it is answered with 504"
     )
+    stuck_seconds: float = Field(
+        default=300.0,
+        gt=0,
+        description="seconds after which a batch counts as stuck, and /livez says 503 until it ends",
+    )
 
     max_body: int = Field(default=32 * 2**20, ge=1, description="bytes in a request's body")
     max_received: int = Field(

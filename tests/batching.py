@@ -48,6 +48,11 @@ class Model:
             raise ZeroDivisionError("broken")
         return [(group, item) for item in items if item >= 0]
 
+    async def ran(self, count: int) -> None:
+        """Waits until so many batches began."""
+        while len(self.batches) < count:
+            await asyncio.sleep(0)
+
 
 @contextmanager
 def batching(**changes: int) -> Iterator[tuple[Batcher[str, int, tuple[str, int]], Model]]:

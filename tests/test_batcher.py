@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 
 import pytest
 from batching import Clock, ask, batching, settle, start
@@ -37,6 +39,28 @@ async def test_a_batch_is_what_waits_when_a_worker_is_free() -> None:
         model.gate.set()
         await asyncio.gather(*tasks)
         assert model.batches == [("a", [0]), ("a", [1, 2, 3, 4]), ("a", [5, 6])]
+
+
+async def test_the_oldest_batch_under_way_has_an_age() -> None:
+    with batching(workers=2) as (subject, model):
+        assert subject.longest == 0
+        model.gate.clear()
+        first, second = model.gate, threading.Event()
+        began = time.monotonic()
+        one = start(subject, "a", 0)
+        await model.ran(1)
+        between, model.gate = time.monotonic(), second
+        other = start(subject, "b", 0)
+        await model.ran(2)
+        assert time.monotonic() - between <= subject.longest <= time.monotonic() - began
+        first.set()
+        await one
+        await settle()
+        assert 0 < subject.longest <= time.monotonic() - between
+        second.set()
+        await other
+        await settle()
+        assert subject.longest == 0
 
 
 async def test_idle_workers_share_one_group() -> None:

@@ -12,7 +12,7 @@ import pictures
 import pytest
 import torch
 from asgi import multipart
-from busy import busy
+from busy import busy, computing
 from classify_requests import CLASSIFY, FORM, IMAGES
 from full_queue import full
 from inference_requests import ENCODED, INFER
@@ -99,6 +99,20 @@ def test_a_client_of_v2_that_leaves_before_its_request_is_parsed_is_noticed(smal
                 httpx.post(f"{fresh.client.base_url}{INFER}", json={"inputs": [ENCODED]}, timeout=0.3)
             fresh.until(lambda: fresh.metric("requests_total", task="digits", code="499") == 1)
         assert fresh.metric("queue_size") == 0
+
+
+def test_a_process_with_a_batch_that_does_not_end_is_not_alive(small_files: Files) -> None:
+    with serving(small_settings(small_files, workers=1, stuck_seconds=0.05, deadline=0.3)) as hung:
+        with computing(hung):
+            assert hung.classify(IMAGES[0]).status_code == 504  # for which the batch, in a thread, goes on
+            answers = [hung.client.get(path) for path in ("/livez", "/v2/health/live")]
+            assert hung.metric("longest_batch_seconds") > 0.05
+        assert [(answer.status_code, answer.json()) for answer in answers] == [
+            (503, {"status": "stuck"}), (503, {"live": False})
+        ]  # fmt: skip
+        hung.until(lambda: hung.client.get("/livez").status_code == 200)
+        assert hung.client.get("/v2/health/live").json() == {"live": True}
+        assert hung.metric("longest_batch_seconds") == 0
 
 
 @pytest.mark.parametrize(("milliseconds", "status"), [("60000", 200), ("0", 422), ("soon", 422)])

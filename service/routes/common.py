@@ -31,6 +31,12 @@ async def _runtime(request: Request) -> Runtime:  # a plain function would run i
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 
+
+def is_stuck(runtime: Runtime) -> bool:
+    """Whether a batch is under way for so long that it may never end, as when a device no longer answers."""
+    return runtime.batcher.longest > runtime.settings.stuck_seconds
+
+
 _KEY = "an API key, or the admin key"
 _bearer = HTTPBearer(auto_error=False, description=_KEY)
 

@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from service.routes.common import RuntimeDep
+from service.routes.common import RuntimeDep, is_stuck
 from service.routes.described import Described
 from service.schemas import Status
 
@@ -19,10 +19,12 @@ router = APIRouter(tags=["health"], route_class=Described)
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 
 
-@router.get("/livez")
-async def livez() -> Status:
-    """The process answers."""
-    return Status(status="alive")
+@router.get("/livez", responses={503: {"model": Status}})
+async def livez(runtime: RuntimeDep, response: Response) -> Status:
+    """The process answers; 503 while a batch is stuck, which another process would not be."""
+    stuck = is_stuck(runtime)
+    response.status_code = 503 if stuck else 200
+    return Status(status="stuck" if stuck else "alive")
 
 
 @router.get("/readyz", responses={503: {"model": Status}})

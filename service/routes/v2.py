@@ -16,7 +16,7 @@ from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
-from service.routes.common import DeadlineDep, RuntimeDep, hold, note
+from service.routes.common import DeadlineDep, RuntimeDep, hold, is_stuck, note
 from service.routes.described import TIMES, Described, errors, told
 from service.runtime import Runtime
 from service.schemas import TokenCounts
@@ -95,10 +95,12 @@ async def get_server() -> ServerMetadata:
     return describe.server()
 
 
-@health.get("/v2/health/live")
-async def live() -> Live:
-    """The process answers."""
-    return Live(live=True)
+@health.get("/v2/health/live", responses={503: {"model": Live}})
+async def live(runtime: RuntimeDep, response: Response) -> Live:
+    """The process answers; 503 while a batch is stuck, which another process would not be."""
+    is_live = not is_stuck(runtime)
+    response.status_code = 200 if is_live else 503
+    return Live(live=is_live)
 
 
 @health.get("/v2/health/ready", responses={503: {"model": Ready}})
