@@ -12,7 +12,6 @@ from tqdm import tqdm
 
 from fpet.backbone import Backbone
 from fpet.backbone_described import fingerprint
-from fpet.board import board
 from fpet.checkpoint import Checkpoint, check_log
 from fpet.data import Dataset
 from fpet.errors import TaskError
@@ -20,6 +19,7 @@ from fpet.header import TaskHeader
 from fpet.parallel import ALONE, Group
 from fpet.recipe import Recipe
 from fpet.run import Run, Trained
+from fpet.tensorboard import tensorboard_log
 from fpet.vit import count_parameters
 from fpet.words import count
 
@@ -113,7 +113,7 @@ def _start(run: Run, header: TaskHeader, dataset: Dataset) -> str:
 def _lead(run: Run, name: str, checkpoint: Path, tensorboard: Path | None) -> None:
     """Trains to the end, with a log and checkpoints, and a bar that shows the time left or a line a validation."""
     epochs, done = run.recipe.epochs, run.epoch * run.steps
-    log = board(tensorboard, run.epoch) if tensorboard else nullcontext(lambda _: None)
+    log = tensorboard_log(tensorboard, run.epoch) if tensorboard else nullcontext(lambda _: None)
     with log as write, tqdm(total=epochs * run.steps, initial=done, desc=name, unit="step", disable=None) as bar:
         while run.epoch < epochs:
             run.advance(bar.update)

@@ -18,13 +18,13 @@ import torch
 from small import small_backbone, small_header
 
 from fpet.backbone import Backbone
-from fpet.board import board
 from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset
 from fpet.errors import TaskError, UnsupportedError
 from fpet.recipe import Recipe
 from fpet.run import Run
 from fpet.task import new_model
+from fpet.tensorboard import tensorboard_log
 from fpet.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -41,7 +41,7 @@ def broken_run(backbone: Backbone, digits: Dataset, checkpoint: Path, log: Path 
         run.state().save(checkpoint)
         if log is not None:
             run.advance(lambda: None)
-            with board(log, 0) as write:
+            with tensorboard_log(log, 0) as write:
                 for row in run.log:
                     write({**row, "loss": -1.0} if row["epoch"] == 3 else row)
 
@@ -62,13 +62,13 @@ def test_tensorboard_shows_the_log_of_a_broken_run(backbone: Backbone, digits: D
 def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     (tmp_path / "file").touch()
-    with pytest.raises(TaskError, match="file/log: cannot be written"), board(tmp_path / "file" / "log", 0):
+    with pytest.raises(TaskError, match="file/log: cannot be written"), tensorboard_log(tmp_path / "file" / "log", 0):
         pass
 
 
 def test_a_log_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # how Python marks what cannot be imported
-    with pytest.raises(UnsupportedError, match="needs the package tensorboard"), board(tmp_path, 0):
+    with pytest.raises(UnsupportedError, match="needs the package tensorboard"), tensorboard_log(tmp_path, 0):
         pass
     assert not list(tmp_path.iterdir())
 

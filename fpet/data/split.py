@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fpet.ahead import batches_ahead
 from fpet.errors import DataError
+from fpet.prefetch import prefetched_batches
 from fpet.preprocess import Preprocessing
 
 TRAIN, VAL = 800, 200  # pictures of each of our own data sets, as many as VTAB-1K's have
@@ -102,7 +102,7 @@ class Split:
         def make(index: int) -> Tensor:
             return preprocessing.resize(self.images[index])
 
-        with closing(batches_ahead(make, len(self), batch_size)) as made:
+        with closing(prefetched_batches(make, len(self), batch_size)) as made:
             for number, images in enumerate(made):
                 yield torch.stack(images), self.targets[number * batch_size :][: len(images)]
 

@@ -20,7 +20,7 @@ Made = TypeVar("Made")
 _MOST, _WAITING = 32, 4
 
 
-def batches_ahead(make: Callable[[int], Made], count: int, batch_size: int) -> Generator[list[Made], None, None]:
+def prefetched_batches(make: Callable[[int], Made], count: int, batch_size: int) -> Generator[list[Made], None, None]:
     """What is made of each index below `count`, in order, a batch at a time; what `make` raises, its batch raises.
 
     The next batch is made meanwhile. Each call of `make` has one thread, also for what torch computes in it; several
