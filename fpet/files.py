@@ -66,19 +66,20 @@ def read_safetensors(path: Path, error: type[FpetError]) -> tuple[dict[str, str]
     return parse_safetensors(read_bytes(path, error), path, error)
 
 
-def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> os.stat_result:
+def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_folder: bool = True) -> os.stat_result:
     """Writes beside `path`, syncs and renames: a reader sees the old content or the new, never a part, and the new one
     from then on, through a power cut too.
 
     Returns the status of the file just before it got its name: its time of change, length and inode stay, whoever may
-    put another in its place by the time that `path` can be looked at.
+    put another in its place by the time that `path` can be looked at. make_folder: if there is none.
 
     Raises:
         `error`: if the disk is full or the folder cannot be written; the old content stays.
     """
     temporary: str | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED, delete=False
         ) as file:
@@ -93,7 +94,8 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError]) -> os.stat
             Path(temporary).replace(path)
     except BaseException as cause:  # an interrupt as well
         if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+            with suppress(OSError):  # as where the file system became read-only by that error: say that one
+                Path(temporary).unlink(missing_ok=True)
         if isinstance(cause, OSError):
             raise error(f"{path}: cannot be written: {cause.strerror}") from cause
         raise

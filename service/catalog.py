@@ -134,7 +134,7 @@ class Catalog:
         self._files.require()  # made anew, it would hold this task alone
         try:
             # Not of what lies there by now, which may be another's: that is yet to be looked at.
-            self._stamps[name] = stamp(write_atomically(path, data, TaskError))
+            self._stamps[name] = stamp(write_atomically(path, data, TaskError, make_folder=False))
         except TaskError as error:
             raise StorageError(reason(name, path, error)) from error
         entry = replace(entry, wanted=True)
@@ -156,7 +156,11 @@ class Catalog:
         self._drop(name)
 
     def unread(self, name: str) -> bool:
-        """Whether the folder has a file of that name, or another one by now, that was not looked at yet."""
+        """Whether the folder has a file of that name, or another one by now, that was not looked at yet or may still be
+        on its way."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.state == "loading":
+            return stamp_of(entry.path) is not None
         now, then = stamp_of(self.folder / f"{name}{SUFFIX}"), self._stamps.get(name)
         return now is not None and (then is None or now[:3] != then[:3])
 
@@ -194,6 +198,8 @@ class Catalog:
         entry = self._begin(entry)
         try:
             data = self._files.read(entry.path)
+            if self._differs(entry):  # written in place: it may be whole by its length, and half of the one before
+                raise TaskError(f"{entry.path}: the file changed while it was read")
             if entry.serving(data):
                 return self._replace(replace(entry, state="loaded"))
             return self._end(entry, self._build(entry.name, data, entry.path, self._load))

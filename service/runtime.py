@@ -177,13 +177,16 @@ class Runtime:
         """
 
         def apply() -> Result:
+            before = self.catalog.serving()
             try:
                 return change()
             finally:
                 self.folding.retain()
-                # Here, where no other change has taken a task out of service again that answered meanwhile.
-                for task in self._families():
-                    self._calibrator.submit(self._calibrate_beside, task)
+                # Here, where no other change has taken a task out of service again that answered meanwhile. Of a look
+                # that found nothing new there is nothing to time: what failed would be tried again every other second.
+                if self.catalog.serving() != before:
+                    for task in self._families():
+                        self._calibrator.submit(self._calibrate_beside, task)
 
         return await _run_in(self._loader, apply)
 

@@ -17,6 +17,7 @@ from fpet.errors import TaskError
 from service.catalog import Catalog
 from service.errors import InvalidTaskError, StorageError
 from service.metrics import Metrics
+from service.task_folder import TaskFolder
 
 
 @pytest.fixture
@@ -208,3 +209,57 @@ def test_a_link_that_leads_nowhere_any_more_failed(catalog: Catalog, file: Path,
     (tmp_path / file.name).unlink()
     assert [entry.state for _ in range(3) for entry in catalog.scan()] == ["loading", "failed"]
     assert catalog.loaded("digits") is task
+
+
+def test_a_folder_that_goes_in_the_moment_of_a_put_is_not_made_anew(
+    catalog: Catalog, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, require = file.read_bytes(), TaskFolder.require
+
+    def and_gone(folder: TaskFolder) -> None:
+        require(folder)
+        file.parent.rename(tmp_path / "elsewhere")
+
+    monkeypatch.setattr(TaskFolder, "require", and_gone)
+    with pytest.raises(StorageError, match="cannot be written: No such file"):
+        catalog.put("digits", data)
+    assert not file.parent.exists()
+
+
+def test_a_file_that_is_on_its_way_was_not_read(catalog: Catalog, file: Path) -> None:
+    """So that no conditional change overwrites it."""
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+    assert [entry.state for entry in catalog.scan()] == ["loading"]
+    assert catalog.unread("digits")
+    catalog.scan()
+    assert not catalog.unread("digits")  # it stays as it is, and what it is was said
+
+
+def test_what_is_written_in_place_while_it_is_read_does_not_serve(
+    catalog: Catalog, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `rsync --inplace`: it has its whole length all the time."""
+    own, read = tmp_path / file.name, TaskFolder.read
+    write_task(own, small_header(BACKBONE), BACKBONE, seed=1)
+    old, new = file.read_bytes(), own.read_bytes()
+    half = len(new) // 2
+
+    def in_place(start: int, data: bytes) -> None:
+        with file.open("r+b") as opened:
+            opened.seek(start)
+            opened.write(data)
+
+    def reading(folder: TaskFolder, path: Path) -> bytes:
+        data = read(folder, path)
+        in_place(half, new[half:])
+        return data
+
+    assert len(old) == len(new)
+    in_place(0, new[:half])
+    with monkeypatch.context() as during:
+        during.setattr(TaskFolder, "read", reading)
+        assert [entry.state for entry in catalog.scan()] == ["loading"]
+    assert catalog.loaded("digits").generation == 1
+    catalog.scan()
+    assert catalog.loaded("digits").digest == hashlib.sha256(new).hexdigest()

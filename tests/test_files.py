@@ -58,6 +58,18 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("task", b"before")]
 
 
+def test_what_cannot_even_be_removed_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As once a disk fails and its file system is read-only from then on."""
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "replace", read_only)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(TaskError, match="cannot be written: Read-only file system"):
+        write_atomically(tmp_path / "file", b"data", TaskError)
+
+
 def test_what_a_killed_writer_left_is_removed_after_an_hour(unfinished: Path) -> None:
     folder = unfinished.parent
     assert unfinished.stat().st_size == 1000

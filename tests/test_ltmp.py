@@ -61,7 +61,8 @@ def token_by_token(
                 content[best], mass[best] = content[best] + x[i] * size[i], mass[best] + size[i]
                 most[best] = max(most[best], received[i])
                 gone.add(i)
-    gone |= {i for i in range(PREFIX, TOKENS) if most[i] <= prune / TOKENS}
+    patches = [i for i in range(PREFIX, TOKENS) if i not in gone]
+    gone |= {i for i in patches if most[i] <= prune / TOKENS} - {max(patches, key=lambda i: most[i])}
     left = [i for i in range(TOKENS) if i not in gone]
     return [content[i] / mass[i] for i in left], [mass[i] for i in left]
 
@@ -80,9 +81,9 @@ def test_one_image_is_reduced_as_written_out(merge: float, prune: float, seed: i
 
 @pytest.mark.parametrize(
     ("merge", "prune", "left"),
-    [(1.1, 0.0, TOKENS), (-1.1, 0.0, PREFIX + 5), (1.1, float(TOKENS), PREFIX), (-1.1, float(TOKENS), PREFIX)],
+    [(1.1, 0.0, TOKENS), (-1.1, 0.0, PREFIX + 5), (1.1, float(TOKENS), PREFIX + 1), (-1.1, float(TOKENS), PREFIX + 1)],
 )
-def test_thresholds_can_take_nothing_or_everything(merge: float, prune: float, left: int) -> None:
+def test_thresholds_can_take_nothing_or_all_but_one(merge: float, prune: float, left: int) -> None:
     tokens, query, key = one_image(0)
     with torch.inference_mode():
         x, size = block_of(merge, prune)(tokens, query, key)
@@ -131,6 +132,22 @@ def test_masked_tokens_weigh_nothing(pooling: dict[str, object]) -> None:
         torch.testing.assert_close(together.x[i, :length], tokens.x[0], rtol=1e-4, atol=1e-4)
         assert torch.equal(together.size[i, :length], tokens.size[0])
         assert (together.size[i, length:] < 1e-6).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("pooling", [{"global_pool": "avg"}, {"class_token": False, "global_pool": "avg"}], ids=str)
+def test_a_patch_is_left_to_take_the_mean_of(pooling: dict[str, object], dtype: torch.dtype) -> None:
+    model = reducing_model(-1.1, 100.0, **pooling).to(dtype)  # thresholds that no importance is above
+    images = IMAGES.to(dtype)
+    with torch.inference_mode():
+        together = model.tokens(images)
+        assert together.lengths().tolist() == [model.backbone.geometry.num_prefix_tokens + 1] * len(images)
+        expected = torch.cat([model(image[None]) for image in images])
+        assert expected.isfinite().all()
+        for training in (False, True):
+            torch.testing.assert_close(model.train(training)(images), expected, rtol=0.1, atol=0.05)
+            if dtype == torch.float32:
+                torch.testing.assert_close(model(images), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_is_pruned_at_the_start() -> None:

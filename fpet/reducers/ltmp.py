@@ -34,7 +34,8 @@ class LTMPBlock(BlockReducer):
     their keys, mean over heads, is above the threshold. Importance of a token is the attention that it receives, mean
     over heads and queries; one that others merge into takes their largest. It is compared with the threshold divided
     by the number of tokens at the first block, so that a threshold of one asks for the attention that a token would
-    receive if all received the same. Prefix tokens take no part.
+    receive if all received the same. Prefix tokens take no part. The most important patch is never pruned: there is no
+    mean of no patches.
 
     The thresholds have a gradient, that of sigmoid((value - threshold) / tau), through the presence of the tokens that
     they decide about; what merging does to the target has none, nor have queries and keys.
@@ -61,8 +62,13 @@ class LTMPBlock(BlockReducer):
             attended = importance(query.detach(), key.detach(), weight)
             attended = torch.maximum(attended, (assignment * attended).amax(dim=1)[..., None])
             # Who cannot be pruned is of infinite importance.
-            attended = attended.masked_fill(~self._eligible(present), math.inf)
+            eligible = self._eligible(present)
+            attended = attended.masked_fill(~eligible, math.inf)
             keeps = self._above(attended, self.prune_threshold.float() * self.uniform)
+            # A patch has to stay: the most important of those that have not merged away. It keeps its gradient.
+            unmerged = attended.masked_fill(~eligible | (merges.detach() > 0), -math.inf)
+            last = eligible & (unmerged == unmerged.amax(dim=1, keepdim=True))
+            keeps = keeps + (1 - keeps.detach()) * last
             total = weight + assignment.mT @ weight
             x = torch.baddbmm(tokens.x.float() * weight, assignment.mT, tokens.x.float() * weight) / total
             # Targets grow by a factor, so that the presence of a token stays a factor of its size, with its gradient.
