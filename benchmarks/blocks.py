@@ -47,7 +47,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """A row a reduction, a column a block."""
     results = Results(rows)
     by_block, baseline = curves(results)
-    blocks = sorted({block for curve in by_block.values() for block in curve})
+    blocks = _blocks(by_block)
     lines = [
         (name, *(curve[block].text(_PER_CENT) if block in curve else "" for block in blocks))
         for name, curve in by_block.items()
@@ -73,8 +73,13 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     if baseline is not None:
         axes.axhline(_PER_CENT * baseline.mean, color="grey", linestyle="--", label=NONE)
     axes.set(xlabel="merging block", ylabel="test accuracy, per cent")
+    axes.set_xticks(_blocks(by_block))
     axes.legend()
     figure.savefig(path, dpi=150)
+
+
+def _blocks(by_block: Curves) -> list[int]:
+    return sorted({block for curve in by_block.values() for block in curve})
 
 
 if __name__ == "__main__":
