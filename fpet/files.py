@@ -71,7 +71,7 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_fo
     from then on, through a power cut too.
 
     Returns the status of the file just before it got its name: its time of change, length and inode stay, whoever may
-    put another in its place by the time that `path` can be looked at. make_folder: if there is none.
+    put another in its place by the time that `path` can be looked at. make_folder: makes its folder if there is none.
 
     Raises:
         `error`: if the disk is full or the folder cannot be written; the old content stays.

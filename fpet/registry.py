@@ -116,7 +116,7 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
 
 
 def completed(registry: Mapping[str, type[T]], method: Method) -> Method:
-    """With the defaults of those arguments that are not given; an unknown kind has none.
+    """The method with the defaults of those arguments that are not given; an unknown kind has none.
 
     Raises:
         UnsupportedError: if the method's package cannot be loaded.
