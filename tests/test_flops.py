@@ -181,7 +181,7 @@ def test_a_task_is_counted_with_its_own_methods_unless_others_are_named(
     save_task(path, header, new_model(header, backbone))
     assert main(["flops", "--task", str(path), "--json", "--folded"]) == 0
     own = json.loads(capsys.readouterr().out)
-    assert (own["adapter"]["arguments"], own["reducer"]["kind"], own["tokens_out"]) == ({"dim": 2}, "bdm", 9)
+    assert (own["adapter"]["arguments"]["dim"], own["reducer"]["kind"], own["tokens_out"]) == (2, "bdm", 9)
     assert own["full"]["head"] == 24 * 10
     assert own["full"]["adapter"] == 0
     assert main(["flops", "--task", str(path), "--json", "--reducer", "tome", "--reducer-arguments", "r=1"]) == 0
