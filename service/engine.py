@@ -122,7 +122,7 @@ class Engine:
     def check(self, group: Group, task: LoadedTask) -> None:
         """Raises TaskError if the task's answer to a blank image is not finite."""
         (output,) = self._forwards.run(group, [blank(task)]).outputs
-        if not output.logits.isfinite().all():
+        if not output.finite:
             raise TaskError(f"{task.path}: the model cannot run: its answer to a blank image is not finite")
 
     def calibrate(

@@ -27,10 +27,10 @@ def outputs(
     vectors = embeddings.float().cpu()
     answers: dict[int, Output] = {}
     for own_rows, flat, like in zip(rows.values(), together.split([one.numel() for one in each]), each, strict=True):
-        logits, own_vectors = flat.view(like.shape), vectors[own_rows]
-        finite = logits.isfinite().all(dim=1) & own_vectors.isfinite().all(dim=1)
+        logits = flat.view(like.shape)
         left = [tokens[row] for row in own_rows]
-        own = zip(logits, logits.softmax(dim=1), own_vectors, left, finite.tolist(), strict=True)
+        finite = logits.isfinite().all(dim=1).tolist()
+        own = zip(logits, logits.softmax(dim=1), vectors[own_rows], left, finite, strict=True)
         answers |= {row: Output(*answer) for row, answer in zip(own_rows, own, strict=True)}
     return [answers[row] for row in range(len(tasks))]
 

@@ -89,9 +89,7 @@ class Metrics:
         self._requests = self.tasks.on(
             self._counter("requests", "Requests to infer, by the tasks that they name.", "task", "code")
         )
-        self._request_seconds = self._histogram(
-            "request_duration_seconds", "Arrival of a request to infer, to its answer.", "code"
-        )
+        self._request_seconds = self._histogram("request_duration_seconds", "Request to infer, to its answer.", "code")
         self.queue_seconds = self._histogram("queue_duration_seconds", "Decoded to the start of the forward.")
         self.decode_seconds = self._histogram("decode_duration_seconds", "Decoding the images of a request.")
         self._forward_duration = self._histogram("forward_duration_seconds", "One batch in the model.", "tokens")

@@ -35,7 +35,8 @@ class Work:
 class Output:
     """The answer for one image, float32 on the CPU: logits [K], probabilities [K], embedding [C].
 
-    tokens: how many it had after the last block; finite: whether logits and embedding are numbers.
+    tokens: how many it had after the last block; finite: whether the logits are numbers, as they are not
+    if the embedding is not.
     """
 
     logits: Tensor
