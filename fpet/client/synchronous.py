@@ -16,6 +16,7 @@ import httpx
 from fpet.client import calls
 from fpet.client.answers import Classification, Explanation, Savings, TaskInfo
 from fpet.client.calls import Conditions, Options
+from fpet.client.closing import Closing
 from fpet.client.errors import DeadlineExceededError, NotReadyError, UnreachableError
 from fpet.client.exchange import Conversation, Outcome, Send, Wait
 from fpet.client.pictures import Picture, Pictures, single
@@ -47,6 +48,7 @@ class Client(Session):
         super().__post_init__()
         self._http = httpx.Client(transport=self.transport, **self._http_options())
         self._turns = Semaphore(CONNECTIONS)
+        self._closing = Closing(self._http.close)
 
     def __enter__(self) -> Self:
         return self
@@ -57,8 +59,8 @@ class Client(Session):
         self.close()
 
     def close(self) -> None:
-        """Closes the connections."""
-        self._http.close()
+        """Closes the connections, or has the last request that is under way do so; none is sent any more."""
+        self._closing.ask()
 
     def classify(self, images: Pictures, task: str, **options: Unpack[Options]) -> list[Classification]:
         """One answer an image, in their order.
@@ -153,7 +155,7 @@ class Client(Session):
         if not self._turns.acquire(timeout=step.seconds):
             return TimeoutError()
         try:
-            with self._http.stream(**step.arguments()) as response:
+            with self._closing.use(), self._http.stream(**step.arguments()) as response:
                 response.stream = Until(response.stream, step.expires)
                 response.read()
         except httpx.RequestError as error:
