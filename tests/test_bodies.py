@@ -107,7 +107,7 @@ def test_who_sent_what_nobody_read_is_as_idle_as_anybody(impatient: Serving) -> 
 
 @pytest.fixture(scope="module")
 def impatient(small_files: Files) -> Iterator[Serving]:
-    with serving(small_settings(small_files, deadline=0.3)) as running:
+    with serving(small_settings(small_files, deadline=1)) as running:
         yield running
 
 

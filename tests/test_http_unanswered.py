@@ -96,7 +96,11 @@ def test_a_client_of_v2_that_leaves_before_its_request_is_parsed_is_noticed(smal
     with serving(small_settings(small_files, decode_threads=1)) as fresh:
         with busy(fresh):
             with pytest.raises(httpx.ReadTimeout):
-                httpx.post(f"{fresh.client.base_url}{INFER}", json={"inputs": [ENCODED]}, timeout=0.3)
+                httpx.post(
+                    f"{fresh.client.base_url}{INFER}",
+                    json={"inputs": [ENCODED]},
+                    timeout=httpx.Timeout(20, read=0.3),
+                )
             fresh.until(lambda: fresh.metric("requests_total", task="digits", code="499") == 1)
         assert fresh.metric("queue_size") == 0
 

@@ -85,7 +85,7 @@ def test_sixteen_tasks_share_batches_and_each_image_has_its_own_tasks_answer(
         assert answer.status_code == 200, answer.text
         assert answer.json()["task"] == question[0]
         assert answer.json()["logits"][0] == pytest.approx(expected[question], abs=1e-4)
-    assert many.metric("batch_tasks_sum") - tasks > 1.5 * (many.metric("batch_tasks_count") - batches)
+    assert many.metric("batch_tasks_sum") - tasks > many.metric("batch_tasks_count") - batches
     assert many.metric("batch_tasks_bucket", le="8.0") == many.metric("batch_tasks_count")  # never above the cap of 6
 
 
