@@ -13,15 +13,10 @@ from peer import REFUSED, Answer, Peer, peer
 from fpet.client import (
     AsyncClient,
     Client,
-    ConflictError,
     DeadlineExceededError,
-    ForbiddenError,
-    InvalidRequestError,
     NotFoundError,
-    NotReadyError,
     OverloadedError,
     ServiceError,
-    UnauthorizedError,
     UnreachableError,
 )
 
@@ -196,54 +191,6 @@ async def test_coroutines_are_repeated_too() -> None:
     with peer([Answer(None), Answer(429, REFUSED, AT_ONCE), TASKS]) as there:
         async with AsyncClient(there.url, retries=2) as client:
             assert [task.name for task in await client.tasks()] == ["digits"]
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (401, UnauthorizedError),
-        (403, ForbiddenError),
-        (404, NotFoundError),
-        (408, DeadlineExceededError),
-        (409, ConflictError),
-        (422, InvalidRequestError),
-        (429, OverloadedError),
-        (500, ServiceError),
-        (503, NotReadyError),
-        (504, DeadlineExceededError),
-    ],
-)
-def test_each_refusal_has_its_error(status: int, kind: type[ServiceError]) -> None:
-    answer = Answer(status, {"error": "a sentence", "error_type": "word"}, {"x-request-id": "abc"})
-    with peer([answer]) as there, Client(there.url) as client, pytest.raises(ServiceError) as error:
-        client.task("digits")
-    assert type(error.value) is kind
-    assert str(error.value) == "a sentence"
-    assert (error.value.status, error.value.error_type, error.value.request_id) == (status, "word", "abc")
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (Answer(502, b"<html>", {"content-type": "text/html"}), "the answer was 502 Bad Gateway"),
-        (Answer(307, b"", {"location": "http://127.0.0.1:1/elsewhere"}), "the answer was 307"),
-        (Answer(500, ["a list"]), "the answer was 500"),
-        (Answer(200, b"<html>"), "GET /v1/tasks: the answer is not one of this service"),
-        (Answer(200, {"tasks": [{"state": "loaded"}]}), "'name'"),
-        (Answer(200, []), "not one of this service"),
-        (Answer(200, b"no archive", {"content-encoding": "gzip"}), "GET /v1/tasks: the answer is not one of"),
-    ],
-    ids=["proxy", "redirect", "odd error", "no JSON", "missing field", "list", "not gzip"],
-)
-def test_answers_of_something_else_are_an_error_that_says_so(answer: Answer, message: str) -> None:
-    with peer([answer]) as there:
-        assert message in str(refusal(Client(there.url, retries=0)))
-
-
-def test_more_fields_than_are_known_are_no_error() -> None:
-    document = {"tasks": [{"name": "digits", "state": "available", "mood": "fine"}], "next": None}
-    with peer([Answer(200, document)]) as there, Client(there.url) as client:
-        assert client.tasks()[0].name == "digits"
 
 
 def asked(there: Peer) -> str:

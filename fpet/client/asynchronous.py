@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from fpet.client.calls import Conditions, Options
 from fpet.client.errors import DeadlineExceededError, NotReadyError, UnreachableError
 from fpet.client.exchange import Conversation, Outcome, Send, Wait
 from fpet.client.pictures import Picture, Pictures, single
-from fpet.client.session import CONNECTIONS, Session, by_task, names, read_task, strictly
+from fpet.client.session import CONNECTIONS, Session, by_task, follow_nowhere, names, read_task, strictly
 from fpet.client.until import Until
 from fpet.errors import ImageError
 
@@ -39,7 +40,9 @@ class AsyncClient(Session):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._http = httpx.AsyncClient(transport=self.transport, **self._http_options())
+        self._http = httpx.AsyncClient(
+            transport=self.transport, event_hooks={"response": [_follow_nowhere]}, **self._http_options()
+        )
         self._turns = asyncio.Semaphore(CONNECTIONS)
         self._sending: dict[asyncio.Task[httpx.Response | httpx.RequestError], anyio.CancelScope] = {}
         self._closed = False
@@ -179,6 +182,8 @@ class AsyncClient(Session):
                 return response
         except httpx.RequestError as error:
             return error
+        except ssl.SSLError as error:  # of what is no TLS, for which httpx has an error of its own in threads only
+            return httpx.ReadError(str(error), request=httpx.Request(step.call.method, self._http.base_url))
         raise asyncio.CancelledError
 
     def _sent(self, sending: asyncio.Task[httpx.Response | httpx.RequestError]) -> None:
@@ -203,3 +208,7 @@ class AsyncClient(Session):
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         return found
+
+
+async def _follow_nowhere(response: httpx.Response) -> None:
+    follow_nowhere(response)

@@ -139,7 +139,7 @@ def error_of(response: httpx.Response) -> ServiceError:
 def _words(response: httpx.Response) -> tuple[str, str]:
     try:
         document = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of brackets within brackets
         return "", ""
     if not isinstance(document, dict):
         return "", ""

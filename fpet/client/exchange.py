@@ -144,7 +144,7 @@ def _server(error: httpx.RequestError) -> str:
 def _read(call: Call[Answer], response: httpx.Response) -> Answer:
     try:
         return call.read(response)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ServiceError(
             f"{call}: the answer is not one of this service: {error}",
             status=response.status_code,

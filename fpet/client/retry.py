@@ -10,6 +10,7 @@ from numbers import Integral, Real
 
 _FIRST_SECONDS = 0.25
 _LONGEST_SECONDS = 8.0
+_DOUBLINGS = 5  # from the one to the other; 1,024 are more than a float holds
 # Sockets count their milliseconds in 31 bits.
 _LONGEST_TIMEOUT = 2_000_000
 
@@ -42,7 +43,7 @@ def require_whole(name: str, value: object, *, least: int) -> None:
 def pause(attempt: int, asked_for: float | None) -> float:
     """Seconds to wait after the attempt of that number, from 0: what the service asked for, and a random share of a
     span that doubles each time up to eight seconds, so that those refused together do not come back together."""
-    longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0**attempt)
+    longest = min(_LONGEST_SECONDS, _FIRST_SECONDS * 2.0 ** min(attempt, _DOUBLINGS))
     return (asked_for or 0.0) + random.uniform(0, longest)
 
 

@@ -127,6 +127,11 @@ def strictly(conversation: Conversation[list[Answer | ImageError]]) -> Conversat
     return found
 
 
+def follow_nowhere(response: httpx.Response) -> None:
+    """A redirection is an answer like any other; httpx would read where it leads, and fail where that is no address."""
+    response.headers.pop("location", None)
+
+
 def by_task(tasks: Sequence[str], rows: Sequence[list[Classification]]) -> dict[str, list[Classification]]:
     """One answer an image and task, by task."""
     return {task: [row[i] for row in rows] for i, task in enumerate(tasks)}

@@ -20,7 +20,7 @@ from fpet.client.closing import Closing
 from fpet.client.errors import DeadlineExceededError, NotReadyError, UnreachableError
 from fpet.client.exchange import Conversation, Outcome, Send, Wait
 from fpet.client.pictures import Picture, Pictures, single
-from fpet.client.session import CONNECTIONS, Session, by_task, names, read_task, strictly
+from fpet.client.session import CONNECTIONS, Session, by_task, follow_nowhere, names, read_task, strictly
 from fpet.client.until import Until
 from fpet.errors import ImageError
 
@@ -46,7 +46,9 @@ class Client(Session):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._http = httpx.Client(transport=self.transport, **self._http_options())
+        self._http = httpx.Client(
+            transport=self.transport, event_hooks={"response": [follow_nowhere]}, **self._http_options()
+        )
         self._turns = Semaphore(CONNECTIONS)
         self._closing = Closing(self._http.close)
 

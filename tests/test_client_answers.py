@@ -1,0 +1,82 @@
+"""What the client makes of an answer, of the service or of whatever else is there, that it does not ask for again."""
+
+from __future__ import annotations
+
+import pytest
+from peer import Answer, peer
+
+from fpet.client import (
+    AsyncClient,
+    Client,
+    ConflictError,
+    DeadlineExceededError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    NotReadyError,
+    OverloadedError,
+    ServiceError,
+    UnauthorizedError,
+)
+
+PLACES = ["http://127.0.0.1:1/elsewhere", "mailto:somebody", "http://[::"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, UnauthorizedError),
+        (403, ForbiddenError),
+        (404, NotFoundError),
+        (408, DeadlineExceededError),
+        (409, ConflictError),
+        (422, InvalidRequestError),
+        (429, OverloadedError),
+        (500, ServiceError),
+        (503, NotReadyError),
+        (504, DeadlineExceededError),
+    ],
+)
+def test_each_refusal_has_its_error(status: int, kind: type[ServiceError]) -> None:
+    answer = Answer(status, {"error": "a sentence", "error_type": "word"}, {"x-request-id": "abc"})
+    with peer([answer]) as there, Client(there.url) as client, pytest.raises(ServiceError) as error:
+        client.task("digits")
+    assert type(error.value) is kind
+    assert str(error.value) == "a sentence"
+    assert (error.value.status, error.value.error_type, error.value.request_id) == (status, "word", "abc")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Answer(502, b"<html>", {"content-type": "text/html"}), "the answer was 502 Bad Gateway"),
+        *((Answer(307, b"", {"location": place}), "the answer was 307") for place in PLACES),
+        (Answer(500, ["a list"]), "the answer was 500"),
+        (Answer(500, b"[" * 100_000), "the answer was 500"),
+        (Answer(200, b"[" * 100_000), "GET /v1/tasks: the answer is not one of this service"),
+        (Answer(200, b"<html>"), "GET /v1/tasks: the answer is not one of this service"),
+        (Answer(200, {"tasks": [{"state": "loaded"}]}), "'name'"),
+        (Answer(200, []), "not one of this service"),
+        (Answer(200, b"no archive", {"content-encoding": "gzip"}), "GET /v1/tasks: the answer is not one of"),
+    ],
+    ids=["proxy", *PLACES, "odd error", "deep error", "deep", "no JSON", "missing field", "list", "not gzip"],
+)
+def test_answers_of_something_else_are_an_error_that_says_so(answer: Answer, message: str) -> None:
+    with peer([answer]) as there, Client(there.url, retries=0) as client, pytest.raises(ServiceError) as error:
+        client.tasks()
+    assert message in str(error.value)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", PLACES)
+async def test_coroutines_are_redirected_nowhere_either(place: str) -> None:
+    with peer([Answer(307, b"", {"location": place})]) as there:
+        async with AsyncClient(there.url) as client:
+            with pytest.raises(ServiceError, match="the answer was 307"):
+                await client.tasks()
+
+
+def test_more_fields_than_are_known_are_no_error() -> None:
+    document = {"tasks": [{"name": "digits", "state": "available", "mood": "fine"}], "next": None}
+    with peer([Answer(200, document)]) as there, Client(there.url) as client:
+        assert client.tasks()[0].name == "digits"
