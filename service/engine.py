@@ -143,6 +143,8 @@ class Engine:
         if folded is None and self.captures is not None and self.captures.wants(task.family, batch_size):
             self._capture(self.captures, task, batch_size, mixed=mixed and batch_size > 1)
         timings = task.family.timings
+        if not repeats:
+            timings.give_up()
         with timings.attempt(folded is not None, batch_size) as first:
             if not first:
                 return

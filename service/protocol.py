@@ -74,6 +74,9 @@ class _Impatient(H11Protocol):
         self._stop()
         self._stop_writing()
         super().connection_lost(exc)
+        # Uvicorn does so only if nothing went wrong: of each connection that is reset while it is idle, the timer would
+        # keep all there is, and the last request, until it ends.
+        self._unset_keepalive_if_required()
 
     def _dropping(self) -> bool:
         return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY

@@ -173,20 +173,20 @@ class Runtime:
     async def administer(self, change: Callable[[], Result]) -> Result:
         """Calls what changes the catalog in the loader's thread, one change after the other, off the path of requests.
 
-        Tasks of a family that was never timed are timed afterwards, beside whatever else the machine does.
+        Tasks that are new are timed afterwards, if none of their family was, beside whatever else the machine does.
         """
 
         def apply() -> Result:
-            before = self.catalog.serving()
+            before = set(self.catalog.serving())
             try:
                 return change()
             finally:
                 self.folding.retain()
-                # Here, where no other change has taken a task out of service again that answered meanwhile. Of a look
-                # that found nothing new there is nothing to time: what failed would be tried again every other second.
-                if self.catalog.serving() != before:
-                    for task in self._families():
-                        self._calibrator.submit(self._calibrate_beside, task)
+                # Here, where no other change has taken a task out of service again that answered meanwhile. Only what
+                # is new: what failed would be tried again with every look at the folder, and changes may come faster
+                # than what is there already is looked at.
+                for task in set(self.catalog.serving()) - before:
+                    self._calibrator.submit(self._calibrate_beside, task)
 
         return await _run_in(self._loader, apply)
 

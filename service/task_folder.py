@@ -47,6 +47,7 @@ class TaskFolder:
         except OSError as error:
             raise TaskError(f"{self._path}: the task folder cannot be listed: {error.strerror}") from error
         visible = [path for path in paths if path.suffix == SUFFIX and not path.name.startswith(".")]
+        self._skipped.intersection_update(visible)  # of names that are gone nothing is kept
         return {path.stem: path for path in visible if self._can_be_told(path)}
 
     def require(self) -> None:

@@ -18,6 +18,7 @@ class Timings:
         self._started: set[tuple[bool, int]] = set()
         self._calibrations = {False: Calibration(), True: Calibration()}
         self._waiting: defaultdict[tuple[bool, str, int], float] = defaultdict(float)
+        self._hopeless = False
 
     @contextmanager
     def attempt(self, folded: bool, batch_size: int) -> Iterator[bool]:
@@ -41,14 +42,21 @@ class Timings:
     def baseline(self, folded: bool, task: str, batch_size: int, seconds: float) -> float | None:
         """Seconds that a reduced batch, or a task's part of it, would have taken without reduction.
 
-        None if that is not known yet: `join` tells it once it is.
+        None if that is not known yet: `join` tells it once it is, unless `give_up` said that it never will be.
         """
         with self._lock:
             ratio = self._ratio(folded, batch_size)
             if ratio is None:
-                self._waiting[folded, task, batch_size] += seconds
+                if not self._hopeless:
+                    self._waiting[folded, task, batch_size] += seconds
                 return None
         return ratio * seconds
+
+    def give_up(self) -> None:
+        """Nothing will be timed: what waits for it, of ever more tasks, is forgotten, and nothing waits any more."""
+        with self._lock:
+            self._hopeless = True
+            self._waiting.clear()
 
     @property
     def awaited(self) -> bool:

@@ -104,3 +104,10 @@ def test_a_family_is_timed_for_long_enough(small_files: Files) -> None:
         started = time.perf_counter()
         service.runtime.engine.calibrate(service.runtime.catalog.loaded("digits"), 3, repeats=1)
         assert time.perf_counter() - started >= 0.25  # one forward each way takes a hundredth of that
+
+
+def test_nothing_waits_for_timings_that_will_never_be(small_files: Files) -> None:
+    with serving(small_settings(small_files, calibration_repeats=0)) as service:
+        assert service.classify(IMAGE).status_code == 200
+        assert service.metric("images_total", task="digits", tokens="reduced") == 1
+        assert not service.runtime.catalog.loaded("digits").family.timings.awaited

@@ -263,3 +263,13 @@ def test_what_is_written_in_place_while_it_is_read_does_not_serve(
     assert catalog.loaded("digits").generation == 1
     catalog.scan()
     assert catalog.loaded("digits").digest == hashlib.sha256(new).hexdigest()
+
+
+def test_of_unspeakable_names_that_are_gone_nothing_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, path = TaskFolder(tmp_path, 1), Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.safetensors"))
+    for times in (1, 2):
+        path.write_bytes(b"")
+        assert (folder.files(), folder.files()) == ({}, {})
+        assert len(caplog.records) == times  # it is a new one to which nobody was told
+        path.unlink()
+        assert folder.files() == {}

@@ -7,17 +7,14 @@ import time
 from email.utils import formatdate
 
 import httpx
+import numpy as np
 import pytest
 from peer import REFUSED
 
-from fpet.client import (
-    DeadlineExceededError,
-    OverloadedError,
-    ServiceError,
-    UnreachableError,
-)
+from fpet.client import DeadlineExceededError, OverloadedError, ServiceError, UnreachableError
 from fpet.client.exchange import Call, Outcome, Send, Wait, ask
 from fpet.client.retry import Patience, pause, retry_after
+from fpet.client.session import Session
 
 NOW = 1_000_000_000.0
 REQUEST = httpx.Request("POST", "http://127.0.0.1:1/x")  # httpx's errors always have theirs
@@ -117,6 +114,16 @@ def test_no_wait_goes_beyond_the_time_that_there_is() -> None:
         with pytest.raises(OverloadedError) as error:
             conversation.send(answered(429, retry_after="6"))
         assert error.value.retry_after == 6
+
+
+def test_moments_are_as_exact_as_the_clock_whatever_the_type_of_a_number() -> None:
+    """Of a machine that runs for weeks, numpy's float32 tells moments apart by a tenth of a second, float16 none."""
+    of_patience = ask(call(), Patience(np.float32(5), 9), math.inf)
+    (of_options,) = Session("http://127.0.0.1:1")._classify([b"an image"], "digits", {"deadline": np.float16(5)})
+    for conversation in (of_patience, of_options):
+        step = next(conversation)
+        assert isinstance(step, Send)
+        assert type(step.expires) is float
 
 
 def test_whose_time_is_up_is_not_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""What cannot be timed is not tried again and again while nothing changes."""
+"""What cannot be timed is not tried again and again while it stays what it is."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from changing import put, task_file
-from serving import KEY, Files, serving, small_settings
+from serving import ADMIN, KEY, Files, serving, small_settings
 
 from fpet.header import Method
 
 
-def test_a_look_at_the_folder_times_nothing_again(
+def test_neither_a_look_at_the_folder_nor_another_task_has_it_timed_again(
     files: Files, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with serving(small_settings(files, admin_key=KEY, watch=False)) as service:
@@ -26,5 +26,6 @@ def test_a_look_at_the_folder_times_nothing_again(
         assert put(service, "other", data).status_code == 201
         for _ in range(5):
             asyncio.run_coroutine_threadsafe(runtime.administer(runtime.catalog.scan), service.loop).result()
+        assert service.client.post("/v1/tasks/plain/load", headers=ADMIN).status_code == 200
         runtime._calibrator.submit(int).result()
         assert caplog.text.count("timing the task other failed") == 1

@@ -95,7 +95,7 @@ def ask(call: Call[Answer], patience: Patience, deadline: float) -> Conversation
     Raises:
         ServiceError: of the last attempt.
     """
-    expires = min(time.monotonic() + patience.timeout, deadline)
+    expires = min(time.monotonic() + float(patience.timeout), deadline)
     for attempt in itertools.count():
         if time.monotonic() >= expires:
             raise DeadlineExceededError(f"{call}: no time is left to ask")

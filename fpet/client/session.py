@@ -106,7 +106,7 @@ class Session:
         seconds = options.get("deadline", math.inf)
         if not (isinstance(seconds, Real) and seconds > 0):
             raise ValueError(f"deadline = {seconds!r} should be a number of seconds above 0")
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + float(seconds)  # numpy's float32 does not tell moments apart
 
         def asked(encoded: Sequence[Encoded]) -> Conversation[list[Answer]]:
             return ask(call([one.data for one in encoded]), self._patience, deadline)
