@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from fpet.provenance import stated_accuracy
 from fpet.task import Task
 from fpet.weights import default_backbone, embedded, task_path, tasks_folder
 
+ROOT = Path(__file__).parent.parent
 README = (embedded() / "README.md").read_text()
 TASKS = sorted(tasks_folder().glob("*.safetensors"))
 BACKBONES = sorted(default_backbone().parent.glob("*.safetensors"))
@@ -35,16 +37,20 @@ def test_there_are_tasks() -> None:
 def test_the_readme_names_every_file_with_its_digest(path: Path) -> None:
     (line,) = (line for line in README.splitlines() if line.startswith(f"| `{path.relative_to(embedded())}`"))
     assert hashlib.sha256(path.read_bytes()).hexdigest() in line
+    assert f"| {path.stat().st_size:,} |" in line
 
 
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
-def test_the_readme_states_the_accuracy_of_the_header(path: Path) -> None:
+@pytest.mark.parametrize("readme", [README, (ROOT / "README.md").read_text()], ids=["of the weights", "of the project"])
+def test_the_readmes_state_size_and_accuracy_of_the_task(path: Path, readme: str) -> None:
     header = Task.load(path).header
-    (line,) = (line for line in README.splitlines() if line.startswith(f"| {header.name} |"))
+    start = rf"\| {header.name} \| [^|]+ \| {header.adapter.kind}\b"
+    (line,) = (line for line in readme.splitlines() if re.match(start, line))
+    assert f"| {path.stat().st_size:,} |" in line
     for reduced in (True, False):
         accuracy = stated_accuracy(header, reduced=reduced)
         assert accuracy is not None
-        assert f"{100 * accuracy:.2f}" in line
+        assert f"| {100 * accuracy:.2f} |" in line
 
 
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
