@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-
-# As many scores stay in a processor's cache between the products that write and read them.
-_SCORES_AT_A_TIME = 2**20
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -48,19 +44,32 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(q, k, v, bias)
-        return _attend(q, k, v, bias)
+        return cast(Tensor, _attend(q, k, v, bias))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        slices = [_gradients(*some) for some in _slices(grad, *ctx.saved_tensors)]
+        q, k, v, bias = ctx.saved_tensors
+        slices = []
+        for start, end in _slices(q):
+            row = None if bias is None else bias[start:end]
+            slices.append(_gradients(grad[start:end], q[start:end], k[start:end], v[start:end], row))
         found = [torch.cat(parts) for parts in zip(*slices, strict=True)]
         return (*found, None)[:4]  # None: for a bias that is not there
 
 
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention of R matrices: q, k, v: [R, N, head_dim]; bias: [R, 1, N] or None."""
-    return torch.cat([torch.bmm(_weights(q, k, bias), v) for q, k, v, bias in _slices(q, k, v, bias)])
+    """Attention of R matrices: q, k, v: [R, N, head_dim]; bias: [R, 1, N] or None.
+
+    TorchScript (`fpet.programs`) reads this function and those that it calls, so that programs have the loop; it knows
+    a part of Python only.
+    """
+    found: list[Tensor] = []
+    for start, end in _slices(q):
+        row = None if bias is None else bias[start:end]
+        found.append(torch.bmm(_weights(q[start:end], k[start:end], row), v[start:end]))
+    return torch.cat(found)
 
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
@@ -83,9 +92,9 @@ def _gradients(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Non
     return found if bias is None else [*found, scores.sum(dim=1, keepdim=True)]
 
 
-def _slices(first: Tensor, *others: Tensor | None) -> Iterator[list[Any]]:
-    """Slices of all of them, of so many matrices [N, ...] as have few enough scores."""
-    rows, length, _ = first.shape
-    at_a_time = max(1, _SCORES_AT_A_TIME // length**2)
-    for start in range(0, rows, at_a_time):
-        yield [part if part is None else part[start : start + at_a_time] for part in (first, *others)]
+def _slices(q: Tensor) -> list[tuple[int, int]]:
+    """From where to where, of the matrices [R, N, head_dim], they are so many that they have few enough scores."""
+    rows, length = q.shape[0], q.shape[1]
+    # As many scores stay in a processor's cache between the products that write and read them.
+    at_a_time = max(1, (1 << 20) // (length * length))
+    return [(start, min(start + at_a_time, rows)) for start in range(0, rows, at_a_time)]

@@ -20,6 +20,7 @@ from fpet.adapters.base import why_not_folded
 from fpet.comparison import beyond_rounding, noise
 from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
+from fpet.programs import Batch, Programs
 from fpet.reducers import REDUCERS
 from fpet.registry import completed
 from fpet.skeleton import Skeleton
@@ -59,12 +60,14 @@ class Template:
         self._numbers = sum(lengths)
         empty = [parameter.detach().to("meta").contiguous() for parameter in parameters]
         self._places = [(one.shape, one.stride(), start) for one, start in zip(empty, starts, strict=False)]
+        self._empty = empty
         bare = AdaptedViT(model.backbone, model.adapter, model.reducer, nn.Identity()).eval()
         # Nothing of the task itself is kept, not even until its family is gone.
         self._models = {
             True: Skeleton(Skeleton(bare, parameters).filled(empty), empty),
             False: Skeleton(Skeleton(bare.unreduced(), parameters).filled(empty), empty),
         }
+        self._programs: dict[tuple[bool, bool], Programs] = {}  # by whether they mix tasks, and reduce tokens
         # Of our own methods the tests have tried all pairs.
         if model.adapter.mixes and not type(model.adapter).__module__.startswith("fpet."):
             _refuse_unmixable(self, model)
@@ -104,13 +107,7 @@ class Template:
         Raises:
             UnsupportedError: for weights of another length, which are those of another family.
         """
-        self._check_length(sites)
-        batch, strides, first = sites.shape[:-1], sites.stride()[:-1], sites.storage_offset()
-        tensors = [
-            sites.as_strided((*batch, *shape), (*strides, *stride), first + start)
-            for shape, stride, start in self._places
-        ]
-        return self._models[reduced].filled(tensors)
+        return self._models[reduced].filled(self._tensors(sites))
 
     def features(self, each: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
         """Pooled embeddings [B, C] of normalised images [B, 3, H, W], the i-th image by the i-th task's weights.
@@ -120,15 +117,47 @@ class Template:
             UnsupportedError: as `model`.
         """
         self.check(each, images)
-        return self.batched(each, reduced=reduced).features(images)
+        programs = self._programs.get((is_mixed(each), reduced))
+        if programs is None or torch.is_grad_enabled() or torch.is_autocast_enabled(images.device.type):
+            return self.batched(each, reduced=reduced).features(images)
+        return programs.features(self._batch(each, images, reduced))
 
     def batched(self, each: Sequence[Weights], *, reduced: bool = True) -> AdaptedViT:
         """The model, without its head, of a batch with the i-th task's weights for its i-th image; as `model`.
 
         Where all are the same, nothing is stacked.
         """
-        stacked = torch.stack([weights.sites for weights in each]) if is_mixed(each) else each[0].sites
-        return self.model(stacked, reduced=reduced)
+        return self.model(_stacked(each), reduced=reduced)
+
+    def trace(self, examples: Sequence[Sequence[Weights]]) -> None:
+        """From now on has `features` run programs (`fpet.programs`) for batches of one task, or those of several,
+        whichever the examples are; not where gradients are recorded, nor under autocast.
+
+        examples: for the images of a batch each, of two or more at first, all mixed or none.
+
+        Raises:
+            UnsupportedError: if no programs can be made, or where each image decides how many tokens it keeps.
+        """
+        if self.tokens_vary:
+            raise UnsupportedError("each image decides how many tokens it keeps, which no program of TorchScript can")
+        made = {}
+        for reduced, skeleton in self._models.items():
+            batches = [self._batch(each, noise(skeleton.model.vit, len(each)), reduced) for each in examples]
+            made[is_mixed(examples[0]), reduced] = Programs(skeleton.model, self._empty, batches)
+        self._programs |= made  # together, since the times of the two are compared
+
+    def _batch(self, each: Sequence[Weights], images: Tensor, reduced: bool) -> Batch:
+        tensors = self._tensors(_stacked(each))
+        return Batch(self._models[reduced].filled(tensors), images, tensors)
+
+    def _tensors(self, sites: Tensor) -> list[Tensor]:
+        """Views of [P] or [B, P] as the parameters that tasks differ in."""
+        self._check_length(sites)
+        batch, strides, first = sites.shape[:-1], sites.stride()[:-1], sites.storage_offset()
+        return [
+            sites.as_strided((*batch, *shape), (*strides, *stride), first + start)
+            for shape, stride, start in self._places
+        ]
 
     def check(self, each: Sequence[Weights], images: Tensor) -> None:
         """Raises ValueError and UnsupportedError, as `features` would."""
@@ -147,6 +176,11 @@ class Template:
 def is_mixed(each: Sequence[Weights]) -> bool:
     """Whether images have different weights."""
     return any(weights is not each[0] for weights in each)
+
+
+def _stacked(each: Sequence[Weights]) -> Tensor:
+    """[P] of all, or [B, P] if they differ."""
+    return torch.stack([weights.sites for weights in each]) if is_mixed(each) else each[0].sites
 
 
 def _refuse_unmixable(template: Template, model: AdaptedViT) -> None:

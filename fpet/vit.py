@@ -10,55 +10,18 @@ from torch import Tensor, nn
 
 from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.adapters.none import LinearProbe
-from fpet.attention import attend
 from fpet.backbone import Backbone
+from fpet.block import DropPath, adapted_block
 from fpet.comparison import noise
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.header import Method
-from fpet.reducers.base import Reducer
+from fpet.reducers.base import BlockReducer, Reducer
 from fpet.reducers.none import NoReduction
 from fpet.tokens import Geometry, Layout, Tokens
 
 _PARITY_TOLERANCE = 1e-4
 
 Module = TypeVar("Module", bound=nn.Module)
-
-
-def attention(attn: Any, adapter: BlockAdapter, h: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Multi-head self-attention over timm's `Attention`, with its linear layers seen through the adapter.
-
-    A token that stands for n patches weighs as n keys: log(size) is added to its attention logits (ToMe's proportional
-    attention). h: [B, N, C]; size: [B, N, 1] or None. Returns the output [B, N, C], queries and keys
-    [B, num_heads, N, head_dim].
-    """
-    batch, length, _ = h.shape
-    qkv = adapter.qkv(attn.qkv, h).reshape(batch, length, 3, attn.num_heads, attn.head_dim)
-    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-    q, k = attn.q_norm(q), attn.k_norm(k)
-    bias = None if size is None else size.log().mT[:, None].to(q.dtype)  # [B, 1, 1, N]
-    x = attend(q, k, v, bias)
-    x = attn.norm(x.transpose(1, 2).reshape(batch, length, attn.attn_dim))
-    return adapter.proj(attn.proj, x), q, k
-
-
-def mlp(layers: Any, adapter: BlockAdapter, h: Tensor) -> Tensor:
-    """timm's `Mlp` [B, N, C] -> [B, N, C], with its linear layers seen through the adapter."""
-    hidden = layers.norm(layers.act(adapter.fc1(layers.fc1, h)))
-    return adapter.fc2(layers.fc2, hidden)
-
-
-class DropPath(nn.Module):
-    """Stochastic depth: in training a branch is dropped for an image with probability p, else scaled by 1/(1-p)."""
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.p == 0.0 or not self.training:
-            return x
-        keep = torch.rand(x.shape[0], 1, 1, device=x.device) >= self.p
-        return x * keep.to(x.dtype) / (1.0 - self.p)
 
 
 class AdaptedViT(nn.Module):
@@ -140,22 +103,25 @@ class AdaptedViT(nn.Module):
             ValueError: for images of another shape.
         """
         vit: Any = self.vit
-        _check_images(images, vit.patch_embed)
-        x = self.adapter.patch_embed(vit.patch_embed, images)
-        x, size = vit.norm_pre(self.adapter.pos_embed(vit._pos_embed, x)), None
+        tokens = Tokens(self.embed(images), None)
         sizes: list[Tensor | None] = []
         sites = zip(vit.blocks, self.adapter.blocks, self.reducer.blocks, self.drop_path, strict=True)
-        for block, site, reduce, drop_path in sites:
-            adapter = cast(BlockAdapter, site)
-            x = adapter.enter(x)
-            h = block.norm1(x)
-            out, query, key = attention(block.attn, adapter, h, size)
-            x = x + adapter.attn_branch(drop_path(block.ls1(out)), x, h)
-            x, size = reduce(Tokens(x, size), query, key)
-            sizes.append(size)
-            h = block.norm2(x)
-            x = x + adapter.mlp_branch(drop_path(block.ls2(mlp(block.mlp, adapter, h))), x, h)
-        return Tokens(self.adapter.norm(vit.norm, x), size), sizes
+        for block, adapter, reduce, drop_path in sites:
+            tokens = adapted_block(block, cast(BlockAdapter, adapter), cast(BlockReducer, reduce), drop_path, tokens)
+            sizes.append(tokens.size)
+        return self.norm(tokens), sizes
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Normalised images [B, 3, H, W] -> tokens [B, N, C] as the first block receives them; raises as `encode`."""
+        vit: Any = self.vit
+        _check_images(images, vit.patch_embed)
+        x = self.adapter.patch_embed(vit.patch_embed, images)
+        return cast(Tensor, vit.norm_pre(self.adapter.pos_embed(vit._pos_embed, x)))
+
+    def norm(self, tokens: Tokens) -> Tokens:
+        """Tokens as the last block leaves them -> tokens after the final norm."""
+        vit: Any = self.vit
+        return Tokens(self.adapter.norm(vit.norm, tokens.x), tokens.size)
 
     def features(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> pooled embedding [B, C], by the backbone's own pooling."""

@@ -27,6 +27,7 @@ from service.folded import Instance
 from service.forwards import Forwards, Passed
 from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
+from service.programs import ProgramMaker
 from service.timings import Timings
 from service.unpacked import Unpacked
 from service.work import Group, Output, Work, blank, twins
@@ -62,6 +63,7 @@ class Engine:
         self.source = source
         self.unpacked = Unpacked(unpacked_bytes)
         self.captures = captures
+        self.program_maker = ProgramMaker(device)
         self._forwards = Forwards(device, dtype, self.unpacked, captures)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self._timings = lru_cache(_FAMILIES)(lambda _: Timings())
@@ -140,6 +142,8 @@ class Engine:
         def seconds(reduced: bool) -> float:
             return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
+        if folded is None and self.program_maker.wants(task.family):
+            self.program_maker.add_to(task.family, self.unpacked.weights(task), mixed=mixed)
         if folded is None and self.captures is not None and self.captures.wants(task.family, batch_size):
             self._capture(self.captures, task, batch_size, mixed=mixed and batch_size > 1)
         timings = task.family.timings

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fpet.fold import fold
+from fpet.programs import Batch, Programs
 from fpet.vit import AdaptedViT
 from service.errors import ConflictError
 
@@ -22,12 +23,19 @@ Key = TypeVar("Key", bound=Hashable)
 class Instance:
     """A task, without its head, whose adapter is folded into weights of its own; it is never changed.
 
-    bytes: of what it does not share with the backbone.
+    bytes: of what it does not share with the backbone; programs: by whether they reduce tokens, where there are any.
     """
 
     reduced: AdaptedViT
     full: AdaptedViT
     bytes: int
+    programs: Mapping[bool, Programs] = field(default_factory=dict)
+
+    def features(self, images: Tensor, *, reduced: bool) -> Tensor:
+        """Pooled embeddings [B, C] of normalised images [B, 3, H, W], without a gradient."""
+        model = self.reduced if reduced else self.full
+        programs = self.programs.get(reduced)
+        return model.features(images) if programs is None else programs.features(Batch(model, images))
 
 
 def make_instance(exact: AdaptedViT, vit: nn.Module) -> Instance:

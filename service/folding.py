@@ -157,7 +157,7 @@ class Folding:
         self._sizes[task.family] = instance.bytes
         for reduced in (True, False):
             self._engine.check(Group(task.family, reduced, instance), task)
-        return instance
+        return self._engine.program_maker.added_to(instance, task.header.name)
 
     def _exact(self) -> Backbone:
         """The backbone in float32 on the CPU. It is read anew where other numbers serve: kept, it would take twice as

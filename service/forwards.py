@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fpet.preprocess import normalize
 from fpet.task_weights import Weights
-from fpet.vit import AdaptedViT
 from service.captures import Captures
 from service.heads import outputs
 from service.unpacked import Unpacked
@@ -83,13 +82,12 @@ class Forwards:
             captured = self._captures.find(family, each, reduced=reduced)
             if captured is not None:
                 return captured.features(each, images, reduced=reduced), tokens, "captured"
-        model, path = self._model(group, each)
-        sequences = model.tokens(images)
+        folded = group.folded
+        path: Way = "mixed" if folded is None else "folded"
         if reduced and family.template.tokens_vary:
-            tokens = sequences.lengths().tolist()
-        return model.pool(sequences), tokens, path
-
-    def _model(self, group: Group, each: Sequence[Weights]) -> tuple[AdaptedViT, Way]:
-        if group.folded is None:
-            return group.family.template.batched(each, reduced=group.reduced), "mixed"
-        return group.folded.reduced if group.reduced else group.folded.full, "folded"
+            model = family.template.batched(each) if folded is None else folded.reduced
+            sequences = model.tokens(images)
+            return model.pool(sequences), sequences.lengths().tolist(), path
+        if folded is None:
+            return family.template.features(each, images, reduced=reduced), tokens, path
+        return folded.features(images, reduced=reduced), tokens, path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -14,6 +15,8 @@ from fpet.data.split import GreyImages
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
+from fpet.task import Task, new_model, save_task
+from fpet.vit import AdaptedViT
 
 ARCHITECTURE = "vit_tiny_patch16_224"
 PUBLISHED_ODD = "vit_so400m_patch14_siglip_gap_384"  # its image has 27 patches of 14 a side, and six pixels more
@@ -62,6 +65,23 @@ def small_header(backbone: Backbone, adapter: Method = ADAPTFORMER, reducer: Met
         labels=tuple("0123456789"),
         preprocessing=Preprocessing(size=(16, 16)),
     )
+
+
+def small_family(
+    folder: Path, adapter: Method, reducer: Method, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> list[AdaptedViT]:
+    """Models of three tasks of a family, far apart, loaded from their files."""
+    exact, backbone, made = small_backbone(), small_backbone(), []
+    backbone.move(device, dtype)
+    header = small_header(exact, adapter, reducer)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = new_model(header, exact)
+        perturb(model.trainable(), 0.3)
+        path = folder / f"{seed}.safetensors"
+        save_task(path, header, model)
+        made.append(Task.load(path).build(backbone, dtype, torch.device(device)))
+    return made
 
 
 def _first(split: Split, count: int) -> Split:

@@ -145,3 +145,20 @@ def test_a_bias_alone_with_a_gradient_compiles_to_one_graph() -> None:
     (expected,) = torch.autograd.grad(attend(q, k, v, leaf).square().sum(), [leaf])
     (gradient,) = torch.autograd.grad(compiled(q, k, v, leaf).square().sum(), [leaf])
     torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
+@torch.inference_mode()
+def test_a_program_computes_as_many_scores_at_a_time_as_python() -> None:
+    """It is made of two images' scores, which fit, and asked for eight's, which do not: those of a million fit."""
+    script = torch.jit.trace(attend, _repeated(2), check_trace=False)
+    for images in (1, 2, 8):
+        inputs = _repeated(images)
+        assert torch.equal(script(*inputs), attend(*inputs))
+
+
+def _repeated(images: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    q, k, v, bias = _inputs(torch.bfloat16, length=300, biased=True)
+    assert bias is not None
+    repeated = [part.repeat(-(-images // 2), 1, 1, 1)[:images] for part in (q, k, v, bias)]
+    return repeated[0], repeated[1], repeated[2], repeated[3]

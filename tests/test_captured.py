@@ -8,35 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 from live_graphs import LiveGraphs
-from small import BDM, METHODS, perturb, small_backbone, small_header
+from small import BDM, METHODS, small_family
 
 from fpet.captured import Captured, CudaGraphs, Graphs
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.mixed import Template
-from fpet.task import Task, new_model, save_task
 from fpet.task_weights import Weights
-from fpet.vit import AdaptedViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 IMAGES = torch.randn((4, 3, 16, 16), generator=torch.Generator().manual_seed(0))
 LORA = Method("lora", {"dim": 4})
-
-
-def models(folder: Path, adapter: Method, reducer: Method, device: str = "cpu") -> list[AdaptedViT]:
-    """Three of a family, far apart, loaded from their files."""
-    backbone, made = small_backbone(), []
-    backbone.move(torch.device(device), torch.float32)
-    for seed in range(3):
-        torch.manual_seed(seed)
-        header = small_header(backbone, adapter, reducer)
-        model = new_model(header, backbone)
-        perturb(model.trainable(), 0.3)
-        path = folder / f"{seed}.safetensors"
-        save_task(path, header, model)
-        made.append(Task.load(path).build(backbone, torch.float32, torch.device(device)))
-    return made
 
 
 def capture(template: Template, graphs: Graphs, weights: Weights, batch_size: int = 4) -> Captured:
@@ -49,7 +32,7 @@ def capture(template: Template, graphs: Graphs, weights: Weights, batch_size: in
 
 def check(folder: Path, adapter: Method, reducer: Method, graphs: Graphs, device: str) -> None:
     """Batches of every size one after the other, so that each finds what another left."""
-    made = models(folder, adapter, reducer, device)
+    made = small_family(folder, adapter, reducer, device)
     each = [Weights.of(model) for model in made]
     template, images = Template(made[0]), IMAGES.to(device)
     captured = capture(template, graphs, each[0])
@@ -75,7 +58,7 @@ def test_so_are_those_of_a_gpu(tmp_path: Path, adapter: Method, reducer: Method)
 
 
 def test_threads_do_not_take_each_others_memory(tmp_path: Path) -> None:
-    made = models(tmp_path, LORA, BDM)
+    made = small_family(tmp_path, LORA, BDM)
     each = [Weights.of(model) for model in made]
     template = Template(made[0])
     captured = capture(template, LiveGraphs(), each[0])
@@ -90,7 +73,7 @@ def test_threads_do_not_take_each_others_memory(tmp_path: Path) -> None:
 
 
 def test_what_was_answered_stays(tmp_path: Path) -> None:
-    made = models(tmp_path, LORA, BDM)
+    made = small_family(tmp_path, LORA, BDM)
     weights = Weights.of(made[0])
     captured = capture(Template(made[0]), LiveGraphs(), weights)
     first = captured.features([weights], IMAGES[:1])
@@ -101,7 +84,7 @@ def test_what_was_answered_stays(tmp_path: Path) -> None:
 
 
 def test_weights_are_left_alone(tmp_path: Path) -> None:
-    made = models(tmp_path, LORA, BDM)
+    made = small_family(tmp_path, LORA, BDM)
     each = [Weights.of(model) for model in made]
     before = [weights.sites.clone() for weights in each]
     captured = capture(Template(made[0]), LiveGraphs(), each[0])
@@ -111,7 +94,7 @@ def test_weights_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_it_is_not_for_is_refused(tmp_path: Path) -> None:
-    made = models(tmp_path, LORA, BDM)
+    made = small_family(tmp_path, LORA, BDM)
     weights = Weights.of(made[0])
     captured = capture(Template(made[0]), LiveGraphs(), weights, batch_size=2)
     other = Weights(weights.sites[:-32], weights.head, weights.bias)
@@ -124,7 +107,7 @@ def test_what_it_is_not_for_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_bytes_told_are_those_that_are_copied_to(tmp_path: Path) -> None:
-    made = models(tmp_path, LORA, BDM)
+    made = small_family(tmp_path, LORA, BDM)
     weights = Weights.of(made[0])
     captured = Captured(Template(made[0]), LiveGraphs(), weights, 4, (16, 16))
     assert captured.nbytes == 4 * (weights.sites.nbytes + 3 * 16 * 16 * 4)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fpet.adapters import build_adapter
 from fpet.backbone import Backbone, create_backbone, save_backbone
+from fpet.block import attention
 from fpet.cli import main
 from fpet.errors import UnsupportedError
 from fpet.groups import GONE, groups
@@ -23,7 +24,7 @@ from fpet.reducers.matching import cosine_scores
 from fpet.task import new_model, save_task
 from fpet.tokens import Layout, Tokens
 from fpet.visualize import figure, in_patches, merged
-from fpet.vit import AdaptedViT, attention
+from fpet.vit import AdaptedViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,11 +12,12 @@ from torch import nn
 
 from fpet.adapters import build_adapter
 from fpet.backbone import Backbone, create_backbone
+from fpet.block import DropPath
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.reducers import build_reducer
 from fpet.tokens import Layout
-from fpet.vit import AdaptedViT, DropPath, check_parity
+from fpet.vit import AdaptedViT, check_parity
 
 COVERED: list[tuple[str, dict[str, object]]] = [
     ("vit_tiny_patch16_224", {}),

@@ -1,0 +1,68 @@
+"""Has what serves compute by programs of TorchScript, on a CPU: there forwards in several threads wait for each other.
+
+On a GPU one thread launches all operators, and captured forwards (`service.captures`) do without most of that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from weakref import WeakSet
+
+import torch
+
+from fpet.comparison import noise
+from fpet.errors import UnsupportedError
+from fpet.programs import Batch, Programs
+from fpet.task_weights import Weights
+from service.folded import Instance
+from service.loaded import Family
+
+logger = logging.getLogger(__name__)
+
+
+class ProgramMaker:
+    """Makes the programs of families, once, and of folded tasks; without them all is served as well, in Python.
+
+    Any thread may call the methods.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._useful = device.type == "cpu"
+        self._tried: WeakSet[Family] = WeakSet()
+        self._lock = threading.Lock()
+
+    def wants(self, family: Family) -> bool:
+        """Whether the family is to have programs; once. Not where each image decides how many tokens it keeps."""
+        with self._lock:
+            wanted = self._useful and not family.template.tokens_vary and family not in self._tried
+            self._tried.add(family)
+            return wanted
+
+    def add_to(self, family: Family, own: Weights, *, mixed: bool) -> None:
+        """Has batches of its tasks run programs; own: weights of one; mixed: those of several tasks too."""
+        other = own._replace(sites=1.5 * own.sites)  # in whose place the first's would show
+        examples = [[[own, own], [own]]]
+        if mixed and family.template.mixes:
+            examples.append([[own, other], [other, own, own]])
+        try:
+            for each in examples:
+                family.template.trace(each)
+        except UnsupportedError as error:
+            logger.warning("tasks like %s run in Python: %s", family.header.name, error)
+
+    def added_to(self, instance: Instance, name: str) -> Instance:
+        """A folded task with programs; itself if there can be none."""
+        if not self._useful or instance.reduced.reducer.tokens_vary:
+            return instance
+        images = noise(instance.full.vit, 2)
+        try:
+            programs = {
+                reduced: Programs(model, (), [Batch(model, images), Batch(model, images[:1])])
+                for reduced, model in ((True, instance.reduced), (False, instance.full))
+            }
+        except UnsupportedError as error:
+            logger.warning("the folded task %s runs in Python: %s", name, error)
+            return instance
+        return replace(instance, programs=programs)

@@ -1,0 +1,202 @@
+"""Programs of TorchScript answer what the forward in Python does, to the last bit, for batches of any size."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from small import ADAPTFORMER, BDM, METHODS, small_family
+
+from fpet import programs
+from fpet.backbone import create_backbone
+from fpet.errors import UnsupportedError
+from fpet.header import Method
+from fpet.mixed import Template
+from fpet.task_weights import Weights
+from fpet.vit import AdaptedViT
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+IMAGES = torch.randn((5, 3, 16, 16), generator=torch.Generator().manual_seed(0))
+LORA = Method("lora", {"dim": 4})
+# Which tasks the images of a batch are of.
+BATCHES = ((0,), (0, 0), (1, 1, 1, 1, 1), (0, 1), (2, 1, 0), (2, 2, 0, 1, 2))
+
+
+@pytest.fixture(autouse=True)
+def none_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is there from another test."""
+    monkeypatch.setattr(programs, "_made", {})
+
+
+def traced(made: Sequence[AdaptedViT]) -> tuple[Template, list[Weights]]:
+    template, each = Template(made[0]), [Weights.of(model) for model in made]
+    template.trace([[each[0], each[0]], [each[0]]])
+    if template.mixes:
+        template.trace([[each[0], each[1]], [each[1], each[0], each[0]]])
+    return template, each
+
+
+@torch.inference_mode()
+def compare(template: Template, each: Sequence[Weights], *, reduced: bool) -> None:
+    for order in BATCHES:
+        if len(set(order)) > 1 and not template.mixes:
+            continue
+        own = [each[i] for i in order]
+        images = IMAGES[: len(order)].to(each[0].sites)
+        found = template.features(own, images, reduced=reduced)
+        assert torch.equal(found, template.batched(own, reduced=reduced).features(images))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("adapter", "reducer"), [pair for pair in METHODS if pair[1].kind != "ltmp"], ids=str)
+def test_answers_are_those_of_the_forward_in_python(
+    tmp_path: Path, adapter: Method, reducer: Method, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template, each = traced(small_family(tmp_path, adapter, reducer, dtype=dtype))
+    compare(template, each, reduced=True)
+    compare(template, each, reduced=False)
+    monkeypatch.setattr(programs, "_run", None)  # without which no program computes
+    with pytest.raises(TypeError), torch.inference_mode():
+        template.features([each[0]], IMAGES[:1].to(dtype))
+
+
+@pytest.mark.parametrize(
+    ("adapter", "reducer"),
+    [
+        (Method("lora", {"dim": 4, "scale": 2.0}), BDM),
+        (Method("adaptformer", {"dim": 4}), BDM),
+        (Method("adaptformer", {"dim": 4, "scale": 3.0}), BDM),
+        (LORA, Method("bdm", {"block": 0, "dim": 4, "refine": False})),
+        (LORA, Method("bsm", {"block": 0})),
+        (LORA, Method("max-pool", {"block": 0})),
+    ],
+    ids=str,
+)
+def test_models_that_look_alike_do_not_share_a_program(tmp_path: Path, adapter: Method, reducer: Method) -> None:
+    """Their tensors have the same shapes, but for a reduction's own."""
+    (tmp_path / "other").mkdir()
+    traced(small_family(tmp_path / "other", LORA, BDM))
+    template, each = traced(small_family(tmp_path, adapter, reducer))
+    compare(template, each, reduced=True)
+
+
+def test_nor_do_backbones_whose_norms_differ_in_epsilon(tmp_path: Path) -> None:
+    made = small_family(tmp_path, LORA, BDM)
+    traced(made)
+    vit = made[0].backbone
+    other = create_backbone(vit.architecture, {**vit.arguments, "norm_eps": 0.3}, vit.vit.state_dict())
+    again = [AdaptedViT(other, model.adapter, model.reducer, model.head) for model in made]
+    template, each = traced([model.eval() for model in again])
+    compare(template, each, reduced=True)
+    with torch.inference_mode():
+        alike = Template(made[0]).features([each[0]], IMAGES[:1])
+        assert not torch.allclose(template.features([each[0]], IMAGES[:1]), alike, rtol=1e-2)
+
+
+def test_models_that_are_alike_share_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = small_family(tmp_path, LORA, BDM)
+    traced(made)
+    other = create_backbone(made[0].backbone.architecture, made[0].backbone.arguments)
+    monkeypatch.setattr(programs, "_MOST", 0)  # so that nothing can be made any more
+    again = [AdaptedViT(other, model.adapter, model.reducer, model.head).eval() for model in made]
+    compare(*traced(again), reduced=True)
+    with pytest.raises(UnsupportedError, match="no program of TorchScript can be made of the model: there are 0 of"):
+        traced(small_family(tmp_path, Method("lora", {"dim": 5}), BDM))
+
+
+def test_nothing_of_a_model_is_kept(tmp_path: Path) -> None:
+    made = small_family(tmp_path, Method("lora", {"dim": 3}), BDM)
+    template, each = traced(made)
+    tensors = [weakref.ref(made[0].backbone.vit.get_submodule("blocks.0.attn.qkv").weight), weakref.ref(each[0].sites)]
+    del made, template, each
+    assert [tensor() for tensor in tensors] == [None, None]
+
+
+def test_threads_compute_at_once(tmp_path: Path) -> None:
+    template, each = traced(small_family(tmp_path, LORA, BDM))
+    with torch.inference_mode():
+        expected = [template.features([weights], IMAGES[:1]) for weights in each]
+
+    def same(i: int) -> bool:
+        with torch.inference_mode():
+            return torch.equal(template.features([each[i]], IMAGES[:1]), expected[i])
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(same, [0, 1, 2] * 50))
+
+
+def test_a_gradient_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
+    template, each = traced(small_family(tmp_path, LORA, BDM))
+    sites = each[0].sites.clone().requires_grad_()
+    template.features([each[0]._replace(sites=sites)], IMAGES[:1]).sum().backward()
+    assert sites.grad is not None
+    assert sites.grad.abs().sum() > 0
+
+
+def test_a_hook_is_not_left_out(tmp_path: Path) -> None:
+    made = small_family(tmp_path, LORA, BDM)
+    made[0].backbone.vit.get_submodule("blocks.1.mlp.fc1").register_forward_hook(lambda *_: None)
+    with pytest.raises(UnsupportedError, match="a hook is on a Linear"):
+        traced(made)
+
+
+def test_a_program_that_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one would of a module that does something else in each forward."""
+    made = small_family(tmp_path, LORA, BDM)
+    monkeypatch.setattr(AdaptedViT, "features", lambda self, images: 1.1 * self.pool(self.tokens(images)))
+    template = Template(made[0])
+    weights = Weights.of(made[0])
+    with pytest.raises(UnsupportedError, match="answers differ by"):
+        template.trace([[weights, weights]])
+    monkeypatch.undo()
+    compare(template, [weights] * 3, reduced=True)
+
+
+def test_where_images_decide_how_many_tokens_they_keep_there_is_none(tmp_path: Path) -> None:
+    made = small_family(tmp_path, ADAPTFORMER, Method("ltmp", {"target": 0.5}))
+    with pytest.raises(UnsupportedError, match="how many tokens"):
+        traced(made)
+
+
+def test_warnings_of_others_are_as_before(tmp_path: Path) -> None:
+    filters = list(warnings.filters)
+    traced(small_family(tmp_path, Method("lora", {"dim": 6}), BDM))
+    assert warnings.filters == filters
+
+
+_OFF = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from small import BDM, METHODS, small_family
+from fpet.errors import UnsupportedError
+from fpet.header import Method
+from fpet.mixed import Template
+from fpet.task_weights import Weights
+model = small_family(Path(sys.argv[2]), Method("lora"), BDM)[0]
+template, weights = Template(model), Weights.of(model)
+try:
+    template.trace([[weights, weights]])
+except UnsupportedError as error:
+    print(error)
+with torch.inference_mode():
+    print(template.features([weights], torch.zeros(1, 3, 16, 16)).isfinite().all().item())
+"""
+
+
+def test_torchscript_may_be_turned_off(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", _OFF, str(Path(__file__).parent), str(tmp_path)]
+    environment = {**os.environ, "PYTORCH_JIT": "0"}
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "no program of TorchScript can be made of the model: TorchScript is turned off",
+        "True",
+    ]
