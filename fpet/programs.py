@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.jit import optimized_execution  # type: ignore[attr-defined]
+from torch.jit import TracerWarning, optimized_execution  # type: ignore[attr-defined]
 
 from fpet.adapters.base import BlockAdapter
 from fpet.block import adapted_block
@@ -201,10 +201,13 @@ def _trace(forward: Callable[[Tokens, Sequence[Tensor]], Tokens], tokens: Tokens
         size, given = (rest[0], rest[1:]) if sized else (None, rest)
         return _flat(forward(Tokens(x, size), given))
 
-    with warnings.catch_warnings():  # whose filters are the process', so that this is done by one thread at a time
-        # That it is deprecated, and that shapes are looked at, which are the same in every batch.
-        warnings.simplefilter("ignore")
+    # The filters of warnings are the process', so that this is done by one thread at a time.
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         script = torch.jit.trace(flat, (*_flat(tokens), *tensors), check_trace=False)
+    for warning in told:  # of what depends on a number, and would stay as it was with this one
+        if issubclass(warning.category, TracerWarning):
+            raise UnsupportedError(str(warning.message))
     if not isinstance(script, torch.jit.ScriptFunction):
         raise UnsupportedError("TorchScript is turned off")
     return cast(Script, script)

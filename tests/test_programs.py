@@ -16,6 +16,7 @@ import torch
 from small import ADAPTFORMER, BDM, METHODS, small_family
 
 from fpet import programs
+from fpet.adapters.base import BlockAdapter
 from fpet.backbone import create_backbone
 from fpet.errors import UnsupportedError
 from fpet.header import Method
@@ -146,6 +147,13 @@ def test_a_hook_is_not_left_out(tmp_path: Path) -> None:
     made[0].backbone.vit.get_submodule("blocks.1.mlp.fc1").register_forward_hook(lambda *_: None)
     with pytest.raises(UnsupportedError, match="a hook is on a Linear"):
         traced(made)
+
+
+def test_what_asks_for_a_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a method of another package may: a program would do for all images what it did for the first."""
+    monkeypatch.setattr(BlockAdapter, "enter", lambda _, x: x if x.sum() < 1e9 else -x)
+    with pytest.raises(UnsupportedError, match="Converting a tensor to a Python boolean"):
+        traced(small_family(tmp_path, LORA, BDM))
 
 
 def test_a_program_that_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
