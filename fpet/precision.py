@@ -1,25 +1,84 @@
-"""Which number formats a device computes in."""
+"""Which number formats a device gains by computing in."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from statistics import median
+
 import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fpet.threads import compute_in
+
+# Rounding costs accuracy; and two timings of the same may differ by a few per cent.
+_WORTH = 1.05
+_ROUNDS = 5
+_SECONDS = 0.5  # emulated, few rounds tell enough
+# A batch of four through a layer of ViT-S.
+_TOKENS, _WIDTH, _HEADS = (4, 197), 384, 6
+_SHAPES = ((3 * _WIDTH, _WIDTH), (_WIDTH, _WIDTH), (4 * _WIDTH, _WIDTH), (_WIDTH, 4 * _WIDTH))
 
 
-def has_bfloat16(device: torch.device) -> bool:
-    """Whether the device has instructions for bfloat16; without them it is emulated and slower than float32."""
-    if device.type == "cuda":
-        if (device.index or 0) >= torch.cuda.device_count():  # there is none, as its use will show
-            return False
-        with torch.cuda.device(device):  # it asks the current one
-            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+def gains_by_bfloat16(device: torch.device) -> bool:
+    """Whether the device computes faster in bfloat16 than in float32.
+
+    A GPU has instructions for it or not. A processor that has them may still be slower, so there it is measured, once
+    in a process. Of other devices nothing is known that speaks against it.
+    """
+    if device.type == "cpu":
+        return bfloat16_speed_up() > _WORTH
+    if device.type != "cuda":
+        return True
+    if (device.index or 0) >= torch.cuda.device_count():  # there is none, as its use will show
+        return False
+    with torch.cuda.device(device):  # it asks the current one
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-def emulation(precision: str, device: torch.device) -> str:
-    """Says that a training in this precision, a name of PRECISIONS, is slow on this device; else empty."""
-    if precision != "bfloat16" or has_bfloat16(device):
+@lru_cache
+def bfloat16_speed_up() -> float:
+    """Time of a transformer's layer in float32 over its time in bfloat16, on this machine's CPU in one thread."""
+    with ThreadPoolExecutor(1, initializer=compute_in, initargs=(1,)) as pool:  # whose number of threads is its own
+        return pool.submit(_measure).result()
+
+
+def slowness(precision: str, device: torch.device) -> str:
+    """Says that this precision, a name of PRECISIONS, is no faster than float32 on this device; else empty."""
+    if precision != "bfloat16" or gains_by_bfloat16(device):
         return ""
-    return (
-        f"this {device.type} has no instructions for bfloat16 that torch knows of: it is emulated, and slower than "
-        "float32"
-    )
+    if device.type == "cuda":
+        return "this GPU has no instructions for bfloat16: it is emulated, and slower than float32"
+    return f"this CPU is no faster in bfloat16: a layer has {bfloat16_speed_up():.2f} of the speed that float32 has"
+
+
+@torch.inference_mode()
+def _measure() -> float:
+    types = torch.float32, torch.bfloat16
+    weights = {dtype: [torch.zeros(shape, dtype=dtype) for shape in _SHAPES] for dtype in types}
+
+    def seconds(dtype: torch.dtype) -> float:
+        x = torch.zeros((*_TOKENS, _WIDTH), dtype=dtype)
+        began = time.thread_time()  # in which other work of the machine does not count
+        _layer(x, weights[dtype])
+        return time.thread_time() - began
+
+    for dtype in types:
+        seconds(dtype)  # which sets up what later ones find
+    ratios: list[float] = []
+    end = time.perf_counter() + _SECONDS
+    while len(ratios) < _ROUNDS and (not ratios or time.perf_counter() < end):
+        ratios.append(seconds(torch.float32) / seconds(torch.bfloat16))
+    return median(ratios)
+
+
+def _layer(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """What a ViT's block computes, [B, N, C] -> [B, N, C]."""
+    qkv, proj, fc1, fc2 = weights
+    heads = F.linear(x, qkv).unflatten(-1, (3, _HEADS, -1)).permute(2, 0, 3, 1, 4)
+    mixed = F.scaled_dot_product_attention(*heads.unbind(0))
+    x = x + F.linear(mixed.transpose(1, 2).flatten(2), proj)
+    return x + F.linear(F.gelu(F.linear(F.layer_norm(x, x.shape[-1:]), fc1)), fc2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import torch
 
-from fpet.precision import has_bfloat16
+from fpet.precision import bfloat16_speed_up, gains_by_bfloat16
+
+logger = logging.getLogger(__name__)
 
 
 def pick_device(name: str) -> torch.device:
@@ -21,9 +24,11 @@ def pick_device(name: str) -> torch.device:
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware multiplies in it, else float32."""
+    """`auto` is bfloat16 where the device is faster in it, else float32."""
     if name == "auto":
-        name = "bfloat16" if has_bfloat16(device) else "float32"
+        name = "bfloat16" if gains_by_bfloat16(device) else "float32"
+        if device.type == "cpu":
+            logger.info("computing in %s: bfloat16 has %.2f of the speed of float32 here", name, bfloat16_speed_up())
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 

@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="type of weights and activations; auto: bfloat16 where the device computes in it, else float32",
+        description="type of weights and activations; auto: bfloat16 where the device is faster in it, else float32",
     )
 
     workers: int = Field(

@@ -12,7 +12,7 @@ import torch
 from fpet.cli import main
 from fpet.errors import TaskError
 from fpet.header import Method
-from fpet.precision import emulation
+from fpet.precision import slowness
 from fpet.recipe import Recipe
 from fpet.task import Task
 
@@ -93,8 +93,8 @@ def test_evaluation_in_another_precision(task: Path, backbone_file: Path, capsys
     rounded = json.loads(captured.out)
     assert rounded["precision"] == "bfloat16"
     assert rounded["accuracy"] == pytest.approx(Task.load(task).header.provenance["test"]["accuracy"], abs=0.03)
-    emulated = emulation("bfloat16", torch.device("cpu"))
-    assert (f"fpet: {emulated}; leave out --precision" in captured.err.splitlines()) == bool(emulated)
+    slow = slowness("bfloat16", torch.device("cpu"))
+    assert (f"fpet: {slow}; leave out --precision" in captured.err.splitlines()) == bool(slow)
 
 
 def test_evaluation_tells_classes_apart(task: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

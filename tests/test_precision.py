@@ -1,20 +1,51 @@
-"""Which number formats are emulated, and slow for that, on which device."""
+"""Whether a device gains by bfloat16 is measured, not read off its instructions, and what is slow is said."""
 
 from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from fpet.precision import emulation
+from fpet.precision import bfloat16_speed_up, gains_by_bfloat16, slowness
+from service.hardware import pick_dtype
+
+CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("instructions", [True, False])
-def test_bfloat16_is_emulated_where_there_are_no_instructions_for_it(
-    instructions: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
-        monkeypatch.setattr(torch.cpu, name, lambda: instructions)
-    cpu = torch.device("cpu")
-    emulated = "this cpu has no instructions for bfloat16 that torch knows of: it is emulated, and slower than float32"
-    assert emulation("bfloat16", cpu) == ("" if instructions else emulated)
-    assert emulation("float32", cpu) == ""
+def test_the_measurement_decides() -> None:
+    speed_up = bfloat16_speed_up()
+    assert speed_up > 0
+    assert speed_up == bfloat16_speed_up()  # not another one for the next who asks
+    gains = speed_up > 1.05
+    assert gains_by_bfloat16(CPU) == gains
+    assert pick_dtype("auto", CPU) == (torch.bfloat16 if gains else torch.float32)
+    assert (slowness("bfloat16", CPU) == "") == gains
+    assert slowness("float32", CPU) == ""
+
+
+def test_it_leaves_the_number_of_threads_as_it_is() -> None:
+    bfloat16_speed_up.cache_clear()
+    threads = torch.get_num_threads()
+    bfloat16_speed_up()
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is told to do without instructions of x86")
+def test_a_processor_that_emulates_bfloat16_serves_in_float32_and_training_is_told() -> None:
+    program = """if True:
+        import torch
+        from fpet.precision import bfloat16_speed_up, slowness
+        from service.hardware import pick_dtype
+        cpu = torch.device("cpu")
+        assert pick_dtype("auto", cpu) == torch.float32
+        assert pick_dtype("bfloat16", cpu) == torch.bfloat16
+        said = slowness("bfloat16", cpu)
+        assert f"a layer has {bfloat16_speed_up():.2f} of the speed that float32 has" in said, said
+    """
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -92,8 +92,8 @@ def test_what_is_none_of_a_few_values_is_refused_with_them(
     assert known.replace("'", "") in said.replace("'", "")
 
 
-def test_a_format_that_is_emulated_is_said_to_be_slow(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fpet.commands.train.emulation", lambda precision, device: f"{precision} is slow on {device}")
+def test_a_format_that_is_slow_is_said_to_be(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fpet.commands.train.slowness", lambda precision, device: f"{precision} is slow on {device}")
     slow, data = told("--precision", "bfloat16").splitlines()
     assert slow == "fpet: bfloat16 is slow on cpu; leave out --precision"
     assert NO_DATA in data

@@ -15,7 +15,7 @@ from fpet.backbone import Backbone, load_backbone
 from fpet.backbone_hub import download_backbone
 from fpet.data import SOURCES, Dataset, Reading, load_dataset
 from fpet.errors import BackboneError, TaskError, UnsupportedError
-from fpet.precision import emulation
+from fpet.precision import slowness
 from fpet.preprocess import Triple
 from fpet.recipe import PRECISIONS
 from fpet.task import Task
@@ -152,8 +152,8 @@ def backbone(arguments: argparse.Namespace) -> Backbone:
 
 
 def precision(arguments: argparse.Namespace) -> torch.dtype:
-    """The type of --precision, said on standard error to be slow if --device, which must be usable, emulates it."""
-    if slow := emulation(arguments.precision, torch.device(arguments.device)):
+    """The type of --precision; says on standard error if --device, which must be usable, does not gain by it."""
+    if slow := slowness(arguments.precision, torch.device(arguments.device)):
         print(f"fpet: {slow}; leave out --precision", file=sys.stderr)
     return PRECISIONS[arguments.precision] or torch.float32
 

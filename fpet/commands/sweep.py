@@ -16,7 +16,7 @@ from fpet.errors import UnsupportedError
 from fpet.locks import sole_writer
 from fpet.parallel import refuse_group
 from fpet.plan import Plan, load_plan
-from fpet.precision import emulation
+from fpet.precision import slowness
 from fpet.results import Row, read_rows
 from fpet.sweep import Job, check_plan, jobs, sweep
 from fpet.words import count
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     for method in plan.methods:
         if method.recipe.caution:
             print(f"fpet: {method.name}: {method.recipe.caution}; give fewer warmup_epochs", file=sys.stderr)
-        if slow := emulation(method.recipe.precision, device):
+        if slow := slowness(method.recipe.precision, device):
             print(f"fpet: {method.name}: {slow}", file=sys.stderr)
     with sole_writer(arguments.output):
         return _sweep(plan, backbone, arguments)

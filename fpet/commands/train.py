@@ -22,7 +22,7 @@ from fpet.fit import Fitted, check_fit, checkpoints_of, finish, fit
 from fpet.linear import FULL_PRECISION
 from fpet.locks import sole_writer
 from fpet.parallel import Group, joined, local_device
-from fpet.precision import emulation
+from fpet.precision import slowness
 from fpet.quantize import BITS
 from fpet.recipe import PRECISIONS, Recipe
 from fpet.task import save_task
@@ -148,7 +148,7 @@ def _checkpoints(arguments: argparse.Namespace, output: Path) -> list[Path]:
 def _warn(recipe: Recipe, device: torch.device) -> None:
     if recipe.caution:
         print(f"fpet: {recipe.caution}; give fewer --warmup-epochs", file=sys.stderr)
-    if slow := emulation(recipe.precision, device):
+    if slow := slowness(recipe.precision, device):
         print(f"fpet: {slow}; leave out --precision", file=sys.stderr)
 
 
