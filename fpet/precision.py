@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from statistics import median
 
@@ -42,8 +41,12 @@ def gains_by_bfloat16(device: torch.device) -> bool:
 @lru_cache
 def bfloat16_speed_up() -> float:
     """Time of a transformer's layer in float32 over its time in bfloat16, on this machine's CPU in one thread."""
-    with ThreadPoolExecutor(1, initializer=compute_in, initargs=(1,)) as pool:  # whose number of threads is its own
-        return pool.submit(_measure).result()
+    threads = torch.get_num_threads()
+    compute_in(1)
+    try:
+        return _measure()
+    finally:
+        compute_in(threads)
 
 
 def slowness(precision: str, device: torch.device) -> str:
