@@ -73,6 +73,15 @@ def test_data_that_are_not_there_are_all_named_before_anything_is_trained_or_lis
     assert list(plan.parent.iterdir()) == [plan]
 
 
+def test_a_format_that_is_slow_is_said_to_be_once_however_many_methods_have_it(
+    plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fpet.commands.sweep.slowness", lambda precision, device: f"{precision} is slow on {device}")
+    plan.write_text(SHARED.replace("lr", 'precision = "bfloat16", lr') + LINEAR + LINEAR.replace("Linear", "again"))
+    assert main(command(plan, plan.with_name("table.csv"), backbone_file)) == 0
+    assert capsys.readouterr().err.count("fpet: bfloat16 is slow on cpu\n") == 1
+
+
 def test_another_normalisation_is_another_run(plan: Path) -> None:
     backbone = small_backbone()
     darker = create_backbone(ARCHITECTURE, ARGUMENTS, backbone.vit.state_dict(), {"mean": (0.1, 0.1, 0.1)})

@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     for method in plan.methods:
         if method.recipe.caution:
             print(f"fpet: {method.name}: {method.recipe.caution}; give fewer warmup_epochs", file=sys.stderr)
-        if slow := slowness(method.recipe.precision, device):
-            print(f"fpet: {method.name}: {slow}", file=sys.stderr)
+    for slow in {slowness(method.recipe.precision, device) for method in plan.methods} - {""}:
+        print(f"fpet: {slow}", file=sys.stderr)
     with sole_writer(arguments.output):
         return _sweep(plan, backbone, arguments)
 
