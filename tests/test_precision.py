@@ -27,6 +27,15 @@ def test_the_measurement_decides() -> None:
     assert slowness("float32", CPU) == ""
 
 
+def test_the_log_says_what_was_measured(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "service.hardware")
+    chosen = str(pick_dtype("auto", CPU)).removeprefix("torch.")
+    speed_up = f"{bfloat16_speed_up():.2f}"
+    assert caplog.messages == [f"computing in {chosen}: bfloat16 has {speed_up} of the speed of float32 here"]
+    pick_dtype("float32", CPU)
+    assert len(caplog.messages) == 1
+
+
 def test_it_leaves_the_number_of_threads_as_it_is() -> None:
     bfloat16_speed_up.cache_clear()
     threads = torch.get_num_threads()
