@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fpet.attention import attend
 from fpet.threads import compute_in
 
 # Rounding costs accuracy; and two timings of the same may differ by a few per cent.
@@ -81,7 +82,7 @@ def _measure() -> float:
 def _layer(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """What a ViT's block computes, [B, N, C] -> [B, N, C]."""
     qkv, proj, fc1, fc2 = weights
-    heads = F.linear(x, qkv).unflatten(-1, (3, _HEADS, -1)).permute(2, 0, 3, 1, 4)
-    mixed = F.scaled_dot_product_attention(*heads.unbind(0))
+    q, k, v = F.linear(x, qkv).unflatten(-1, (3, _HEADS, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    mixed = attend(q, k, v, None)
     x = x + F.linear(mixed.transpose(1, 2).flatten(2), proj)
     return x + F.linear(F.gelu(F.linear(F.layer_norm(x, x.shape[-1:]), fc1)), fc2)
