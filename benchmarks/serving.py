@@ -2,6 +2,7 @@
 
 python -m benchmarks.serving
 python -m benchmarks.serving --model vit-small
+python -m benchmarks.serving --model vit-least  # for what is done beside the model
 """
 
 from __future__ import annotations

@@ -74,10 +74,10 @@ def create_app(settings: Settings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     _watch_over(app, settings, metrics, tracing)
+    for private in _PRIVATE:  # these first: a path is looked for in one after another, and most requests are to infer
+        app.include_router(private, dependencies=[Depends(client)], responses=errors(401, 403))
     for public in _PUBLIC:
         app.include_router(public)
-    for private in _PRIVATE:
-        app.include_router(private, dependencies=[Depends(client)], responses=errors(401, 403))
     return app
 
 

@@ -16,24 +16,26 @@ Result = TypeVar("Result")
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
     """The result of `work`, which is cancelled when the client closes its connection.
 
-    The request's body must have been read.
+    The request's body must have been read. Who cancels the caller meanwhile is told so, as by `asyncio.timeout`.
 
     Raises:
         ClientGoneError: in place of the cancelled work.
     """
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_disconnected(request))
+    caller = asyncio.current_task()
+    assert caller is not None
+    cancelled_before = caller.cancelling()
+    leaving = asyncio.create_task(_cancel_when_gone(request, caller))
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGoneError("the client left before its answer was ready")
-        return working.result()
+        return await work
+    except asyncio.CancelledError:
+        if leaving.done() and caller.uncancel() <= cancelled_before:
+            raise ClientGoneError("the client left before its answer was ready") from None
+        raise
     finally:
-        working.cancel()
         leaving.cancel()
-        await asyncio.wait((working, leaving))
 
 
-async def _disconnected(request: Request) -> None:
+async def _cancel_when_gone(request: Request, task: asyncio.Task[Any]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    task.cancel()

@@ -9,6 +9,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from service.exchange import UNTAKEN
+from service.together import HeadWithBody
 
 # Bytes: four times less than asyncio's own, and as long as most images.
 _READ_AT_ONCE = 2**16
@@ -27,7 +28,7 @@ class _Impatient(H11Protocol):
         # Writing pauses as soon as the system takes no more, however little is left: from then on the client's time
         # counts. Otherwise the end of an answer could wait, and keep its connection, for ever.
         transport.set_write_buffer_limits(high=0)
-        super().connection_made(transport)
+        super().connection_made(HeadWithBody(transport, self.conn))  # type: ignore[arg-type]
         self._wait()
 
     def data_received(self, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from asgi import incoming
@@ -59,3 +60,36 @@ async def test_errors_of_the_work_are_raised() -> None:
 
     with pytest.raises(ZeroDivisionError):
         await unless_gone(incoming([]), fail())
+
+
+async def test_who_caught_the_error_goes_on_undisturbed() -> None:
+    with pytest.raises(ClientGoneError):
+        await unless_gone(incoming([{"type": "http.disconnect"}]), Work()())
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_request_that_is_cancelled_as_its_client_leaves_is_cancelled() -> None:
+    work = Work()
+    task = asyncio.create_task(unless_gone(incoming([{"type": "http.disconnect"}]), work()))
+    await asyncio.sleep(0)  # it waits, and what looks for its client is about to begin
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert work.cancelled
+
+
+async def test_a_client_that_leaves_as_the_work_ends_stops_nothing_else() -> None:
+    for turns in range(4):  # of the event loop, before the work ends
+
+        async def work(turns: int = turns) -> str:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return "done"
+
+        with contextlib.suppress(ClientGoneError):
+            assert await unless_gone(incoming([{"type": "http.disconnect"}]), work()) == "done"
+        for _ in range(4):
+            await asyncio.sleep(0)

@@ -123,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="python -m benchmarks.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    root.add_argument("--model", choices=MODELS, default=EMBEDDED, help="vit-small has random weights")
+    root.add_argument("--model", choices=MODELS, default=EMBEDDED, help="all but the embedded have random weights")
     root.add_argument("--tasks", type=int, nargs="+", default=[1, 16], help="how many are served (default: 1 16)")
     root.add_argument("--rounds", type=int, default=5, help="how often each is timed, in turn (default: %(default)s)")
     root.add_argument("--seconds", type=float, default=10, help="of each timing (default: %(default)s)")

@@ -9,16 +9,22 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from service.deadline import Deadline
 from service.disconnect import unless_gone
 from service.errors import InvalidRequestError, TooLargeError
 from service.exchange import inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON, MULTIPART
 from service.loaded import LoadedTask
-from service.routes.common import DeadlineDep, RuntimeDep, name_tasks, note, require_single, split_names
+from service.routes.common import (
+    DeadlineHeader,
+    deadline_after,
+    name_tasks,
+    note,
+    require_single,
+    runtime_of,
+    split_names,
+)
 from service.routes.described import TIMES, Described, errors, told
-from service.runtime import Runtime
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 from service.work import Output
 
@@ -84,10 +90,10 @@ class ManyOptions(Options):
 )
 @inferring
 async def classify(
-    request: Request, task: str, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[Options, Query()]
+    request: Request, task: str, options: Annotated[Options, Query()], x_deadline_ms: DeadlineHeader = None
 ) -> Response:
     """Labels images with a task's labels. Answers carry their times (ms), token counts and digest as headers too."""
-    (answer,) = await _classify(request, runtime, deadline, [task], options)
+    (answer,) = await _classify(request, [task], options, x_deadline_ms)
     return Response(
         _json(answer), media_type=JSON, headers=timing_headers(answer.digest, answer.tokens, answer.timings_ms)
     )
@@ -107,18 +113,20 @@ async def _name_tasks(request: Request) -> None:
 )
 @inferring
 async def classify_by_many(
-    request: Request, runtime: RuntimeDep, deadline: DeadlineDep, options: Annotated[ManyOptions, Query()]
+    request: Request, options: Annotated[ManyOptions, Query()], x_deadline_ms: DeadlineHeader = None
 ) -> Response:
     """Labels images with the labels of several tasks. Each image is decoded once."""
-    answers = await _classify(request, runtime, deadline, options.tasks, options)
+    answers = await _classify(request, options.tasks, options, x_deadline_ms)
     return Response(_json(Classifications(results=answers)), media_type=JSON)
 
 
 async def _classify(
-    request: Request, runtime: Runtime, deadline: Deadline, names: Sequence[str], options: Options
+    request: Request, names: Sequence[str], options: Options, milliseconds: float | None
 ) -> list[Classification]:
     loop = asyncio.get_running_loop()
     arrived = loop.time()
+    runtime = runtime_of(request)
+    deadline = deadline_after(milliseconds, runtime)
     require_single(request)
     runtime.require_ready()
     tasks = [runtime.catalog.loaded(name) for name in names]

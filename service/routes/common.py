@@ -20,13 +20,14 @@ from service.loaded import LoadedTask
 from service.runtime import Runtime
 
 
-def _runtime_of(request: HTTPConnection) -> Runtime:
+def runtime_of(request: HTTPConnection) -> Runtime:
+    """What the request is served with. Routes that infer ask here: each dependency would cost them as much again."""
     runtime: Runtime = request.app.state.runtime
     return runtime
 
 
 async def _runtime(request: Request) -> Runtime:  # a plain function would run in a thread
-    return _runtime_of(request)
+    return runtime_of(request)
 
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
@@ -52,34 +53,27 @@ AuthorizationDep = Annotated[str | None, Depends(_authorization)]
 
 
 class _Client(HTTPBearer):
-    """Lets nobody through without an API key, if the service has any.
-
-    Like `_deadline` it depends on nothing else: every inference needs both, and to solve that would cost as much again.
-    """
+    """Lets nobody through without an API key, if the service has any."""
 
     async def __call__(self, request: HTTPConnection) -> None:
-        settings = _runtime_of(request).settings
+        settings = runtime_of(request).settings
         check_client(settings.api_keys, settings.admin_key, request.headers.get("authorization"))
 
 
 client = _Client(scheme_name=_bearer.scheme_name, description=_KEY)
 
+DeadlineHeader = Annotated[
+    float | None, Header(gt=0, allow_inf_nan=False, description="milliseconds after which the client waits no longer")
+]
 
-async def _deadline(
-    request: Request,
-    x_deadline_ms: Annotated[
-        float | None,
-        Header(gt=0, allow_inf_nan=False, description="milliseconds after which the client waits no longer"),
-    ] = None,
-) -> Deadline:
-    longest = _runtime_of(request).settings.deadline
-    if x_deadline_ms is None or x_deadline_ms / 1000 >= longest:
+
+def deadline_after(milliseconds: float | None, runtime: Runtime) -> Deadline:
+    """The client's deadline, or the service's if that is sooner, counted from now: the arrival of the request."""
+    longest = runtime.settings.deadline
+    if milliseconds is None or milliseconds / 1000 >= longest:
         return Deadline.after(longest)
-    return Deadline.after(x_deadline_ms / 1000, asked_for=True)
+    return Deadline.after(milliseconds / 1000, asked_for=True)
 
-
-# The client's deadline, or the service's if that is sooner, counted from the arrival of the request.
-DeadlineDep = Annotated[Deadline, Depends(_deadline)]
 
 _REPEATABLE = frozenset({"outputs", "tasks"})  # of every route's parameters
 

@@ -21,7 +21,7 @@ from service.exchange import inferring
 from service.inputs import JSON
 from service.loaded import LoadedTask
 from service.routes.classify import BODY
-from service.routes.common import DeadlineDep, RuntimeDep, require_single
+from service.routes.common import DeadlineHeader, deadline_after, require_single, runtime_of
 from service.routes.described import DIGEST, Described, errors, told
 from service.schemas import Explanation, TokenCounts
 
@@ -51,13 +51,11 @@ class Options(BaseModel):
 )
 @inferring
 async def explain(
-    request: Request,
-    task: str,
-    runtime: RuntimeDep,
-    deadline: DeadlineDep,
-    options: Annotated[Options, Query()],
+    request: Request, task: str, options: Annotated[Options, Query()], x_deadline_ms: DeadlineHeader = None
 ) -> Response:
     """Shows which patches of one image the task's token reduction merged."""
+    runtime = runtime_of(request)
+    deadline = deadline_after(x_deadline_ms, runtime)
     require_single(request)
     runtime.require_ready()
     loaded = runtime.catalog.loaded(task)

@@ -16,7 +16,7 @@ from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
-from service.routes.common import DeadlineDep, RuntimeDep, hold, is_stuck, note
+from service.routes.common import DeadlineHeader, RuntimeDep, deadline_after, hold, is_stuck, note, runtime_of
 from service.routes.described import TIMES, Described, errors, told
 from service.runtime import Runtime
 from service.schemas import TokenCounts
@@ -71,7 +71,8 @@ _INFER: dict[str, Any] = {
 _GET: dict[str, Any] = {"responses": errors(404, 422, 503), "response_model_exclude_none": True}
 
 
-async def _latest(runtime: RuntimeDep, model: str) -> LoadedTask:
+async def _latest(request: Request, model: str) -> LoadedTask:
+    runtime = runtime_of(request)
     runtime.catalog.entry(model)  # what there is not will not be there once the service is ready
     runtime.require_ready()
     return runtime.catalog.loaded(model)
@@ -169,16 +170,16 @@ def version_statistics(task: VersionDep, runtime: RuntimeDep) -> AllStatistics:
 
 @router.post(_MODEL + "/infer", **_INFER)
 @inferring
-async def infer(request: Request, task: ModelDep, runtime: RuntimeDep, deadline: DeadlineDep) -> Response:
+async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader = None) -> Response:
     """Labels images: encoded, as pixels, or normalised by the client."""
-    return await _infer(request, task, runtime, deadline)
+    return await _infer(request, task, x_deadline_ms)
 
 
 @router.post(_VERSION + "/infer", **_INFER)
 @inferring
-async def infer_version(request: Request, task: VersionDep, runtime: RuntimeDep, deadline: DeadlineDep) -> Response:
+async def infer_version(request: Request, task: VersionDep, x_deadline_ms: DeadlineHeader = None) -> Response:
     """The same, if the model is at this version."""
-    return await _infer(request, task, runtime, deadline)
+    return await _infer(request, task, x_deadline_ms)
 
 
 def _statistics(runtime: Runtime, *tasks: LoadedTask) -> AllStatistics:
@@ -186,9 +187,11 @@ def _statistics(runtime: Runtime, *tasks: LoadedTask) -> AllStatistics:
     return AllStatistics(model_stats=[describe.statistics(task, counted) for task in tasks])
 
 
-async def _infer(request: Request, task: LoadedTask, runtime: Runtime, deadline: Deadline) -> Response:
+async def _infer(request: Request, task: LoadedTask, milliseconds: float | None) -> Response:
     loop = asyncio.get_running_loop()
     arrived = loop.time()
+    runtime = runtime_of(request)
+    deadline = deadline_after(milliseconds, runtime)
     with runtime.inferences.admitted([task]) as ticket:
         body = await read_body(request, deadline, runtime.settings.max_body)
         question, inference = await unless_gone(request, _ask(request, body, ticket, task, runtime, deadline=deadline))
