@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -71,6 +71,13 @@ def post(port: int, path: str, body: bytes, content_type: str = "image/jpeg", **
         f"content-length: {len(body)}\r\n{further}\r\n"
     )
     return head.encode() + body
+
+
+def form(images: Sequence[bytes]) -> tuple[bytes, str]:
+    """The body of a request with several images, and its content type."""
+    head = b'--frontier\r\ncontent-disposition: form-data; name="image"; filename="x"\r\n\r\n'
+    body = b"".join(head + image + b"\r\n" for image in images) + b"--frontier--\r\n"
+    return body, "multipart/form-data; boundary=frontier"
 
 
 class Connection:

@@ -2,7 +2,7 @@
 
 python -m benchmarks.serving
 python -m benchmarks.serving --model vit-small
-python -m benchmarks.serving --model vit-least  # for what is done beside the model
+python -m benchmarks.serving --model vit-least --images 16  # for what is done beside the model
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statistics import median
 import torch
 from PIL import Image
 
-from benchmarks.load import Load, load, post
+from benchmarks.load import Load, form, load, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn, ratio
@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--task", default="fashion-mnist", help="embedded task that those of that model are like")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is timed, in turn (default: 5)")
     parser.add_argument("--seconds", type=float, default=10, help="of each timing (default: 10)")
-    parser.add_argument("--concurrency", type=int, default=32, help="requests in flight (default: 32)")
+    parser.add_argument("--concurrency", type=int, default=32, help="images in flight (default: 32)")
+    parser.add_argument("--images", type=int, default=1, help="in a request (default: 1)")
     arguments = parser.parse_args()
     keep_freed_memory()  # as the service does
     images = pictures()
@@ -72,7 +73,8 @@ def main() -> None:
             results = in_turn(ways, arguments.rounds)
     print(
         f"{arguments.model}, images/s, {arguments.rounds} rounds of {arguments.seconds:g} s, "
-        f"concurrency {arguments.concurrency}, {cores()} cores, {pick_dtype('auto', _CPU)}, {torch.__version__}\n"
+        f"{arguments.concurrency} images in flight, {arguments.images} a request, {cores()} cores, "
+        f"{pick_dtype('auto', _CPU)}, {torch.__version__}\n"
     )
     print(table(("", "images/s", "spread", "to the first", "to one task", "p50 ms", "p99 ms"), _rows(results)))
 
@@ -88,11 +90,15 @@ def _rows(results: Mapping[str, Sequence[Timed]]) -> Iterator[Sequence[str]]:
 
 
 def _served(port: int, arguments: argparse.Namespace, images: Sequence[bytes], choose: Callable[[], str]) -> Timed:
-    def request() -> bytes:
-        return post(port, f"/v1/tasks/{choose()}/classify?top_k=1", random.choice(images))
+    count = arguments.images
 
-    done = asyncio.run(load(port, arguments.concurrency, arguments.seconds, request)).require_success()
-    return done.rate, done
+    def request() -> bytes:
+        body = (random.choice(images),) if count == 1 else form(random.choices(images, k=count))
+        return post(port, f"/v1/tasks/{choose()}/classify?top_k=1", *body)
+
+    at_once = max(1, arguments.concurrency // count)
+    done = asyncio.run(load(port, at_once, arguments.seconds, request)).require_success()
+    return count * done.rate, done
 
 
 def _bare(tasks: Tasks, images: Sequence[bytes], seconds: float) -> Timed:

@@ -8,6 +8,8 @@ from typing import Any
 
 from starlette.requests import Request
 
+from benchmarks.load import form
+
 
 def request(chunks: Iterable[bytes], content_type: str | None = None, **headers: str) -> Request:
     """A POST whose body comes in these chunks; then the client waits for its answer."""
@@ -33,5 +35,4 @@ def incoming(messages: Iterable[dict[str, Any]], content_type: str | None = None
 
 def multipart(parts: Iterable[bytes]) -> bytes:
     """A form, of the boundary `frontier`, in which every part is a file."""
-    head = b'--frontier\r\ncontent-disposition: form-data; name="image"; filename="x"\r\n\r\n'
-    return b"".join(head + part + b"\r\n" for part in parts) + b"--frontier--\r\n"
+    return form(list(parts))[0]
