@@ -28,7 +28,8 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Re
     try:
         return await work
     except asyncio.CancelledError:
-        if leaving.done() and caller.uncancel() <= cancelled_before:
+        left = leaving.done() and leaving.exception() is None  # or else somebody else cancels
+        if left and caller.uncancel() <= cancelled_before:
             raise ClientGoneError("the client left before its answer was ready") from None
         raise
     finally:

@@ -7,6 +7,8 @@ import contextlib
 
 import pytest
 from asgi import incoming
+from starlette.requests import Request
+from starlette.types import Message
 
 from service.disconnect import unless_gone
 from service.errors import ClientGoneError
@@ -93,3 +95,18 @@ async def test_a_client_that_leaves_as_the_work_ends_stops_nothing_else() -> Non
             assert await unless_gone(incoming([{"type": "http.disconnect"}]), work()) == "done"
         for _ in range(4):
             await asyncio.sleep(0)
+
+
+async def test_a_client_that_cannot_be_heard_has_not_left() -> None:
+    async def broken() -> Message:
+        raise ZeroDivisionError
+
+    work = Work()
+    request = Request({"type": "http"}, broken)
+    task = asyncio.create_task(unless_gone(request, work()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert work.cancelled
