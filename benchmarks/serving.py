@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="of each timing (default: 10)")
     parser.add_argument("--concurrency", type=int, default=32, help="images in flight (default: 32)")
     parser.add_argument("--images", type=int, default=1, help="in a request (default: 1)")
+    parser.add_argument("--processes", type=int, default=1, help="of the service (default: 1)")
     arguments = parser.parse_args()
     keep_freed_memory()  # as the service does
     images = pictures()
@@ -58,7 +59,8 @@ def main() -> None:
         tasks = write_tasks(Path(folder), arguments.model, arguments.task, _TASKS)
         names = tasks.names
         # The loop does not fold, and what is timed in turn with it should not either.
-        with fpet_serve(tasks.folder, "--backbone", str(tasks.backbone), "--folded-bytes", "0") as server:
+        options = ["--backbone", str(tasks.backbone), "--folded-bytes", "0", "--processes", str(arguments.processes)]
+        with fpet_serve(tasks.folder, *options) as server:
             weights = [1 / (rank + 1) ** _ZIPF for rank in range(len(names))]
             loads: dict[str, Callable[[], str]] = {
                 "service, one task": lambda: names[0],
@@ -73,7 +75,8 @@ def main() -> None:
             results = in_turn(ways, arguments.rounds)
     print(
         f"{arguments.model}, images/s, {arguments.rounds} rounds of {arguments.seconds:g} s, "
-        f"{arguments.concurrency} images in flight, {arguments.images} a request, {cores()} cores, "
+        f"{arguments.concurrency} images in flight, {arguments.images} a request, "
+        f"{arguments.processes} processes, {cores()} cores, "
         f"{pick_dtype('auto', _CPU)}, {torch.__version__}\n"
     )
     print(table(("", "images/s", "spread", "to the first", "to one task", "p50 ms", "p99 ms"), _rows(results)))

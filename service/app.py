@@ -28,6 +28,8 @@ from service.limits import check_head
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.middleware import Observed, failed
+from service.processes.siblings import ALONE, Siblings
+from service.processes.whole import Whole
 from service.room import Room
 from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_repository
 from service.routes.common import client
@@ -44,8 +46,10 @@ _PUBLIC = (health.router, v2.health, admin.router)  # the last asks for the admi
 _PRIVATE = tuple(part.router for part in (classify, explain, tasks, savings, v2, v2_repository))
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The ASGI application; its `state.runtime` exists between start-up and shutdown.
+def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
+    """The ASGI application; its `state.runtime` and `state.whole` exist between start-up and shutdown.
+
+    siblings: the other processes of the service, if there are any.
 
     Raises:
         FpetError: if the backbone or the task folder cannot be used, or traces are asked for and cannot be sent.
@@ -59,8 +63,9 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with running(settings, metrics, engine, catalog) as runtime:
-            app.state.runtime = runtime
-            yield
+            app.state.runtime, app.state.whole = runtime, Whole(runtime, siblings)
+            async with app.state.whole.answering():
+                yield
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
 

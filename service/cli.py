@@ -17,7 +17,6 @@ logger = logging.getLogger(__name__)
 _DESCRIPTION = """Serves the tasks of a folder over HTTP; /docs describes the interface. A flag wins over the
 environment, which wins over the default."""
 _INPUT_ERROR = 2
-_FAILED = 1
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,19 +60,20 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.errors():
             print(f"fpet serve: {_where(problem['loc'])}{problem['msg']}", file=sys.stderr)
         return _INPUT_ERROR
-    # torch is imported from here on, so that --help does not wait for it.
-    from service.app import create_app  # noqa: PLC0415
-    from service.process import settle  # noqa: PLC0415
-    from service.server import Server, require_free  # noqa: PLC0415
+    from service.listening import require_free  # noqa: PLC0415
 
     require_free(settings.host, settings.port)
     configure(settings.log_level, settings.log_format)
     if unknown := Settings.unknown_variables():
         logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))
-    server = Server(create_app(settings), settings)
-    settle()
-    server.run()
-    return _FAILED if server.failed else 0
+    if settings.processes > 1:
+        from service.processes.supervisor import supervise  # noqa: PLC0415
+
+        return supervise(settings)
+    # torch is imported from here on, so that neither --help nor a supervisor has to hold it.
+    from service.process import serve  # noqa: PLC0415
+
+    return serve(settings)
 
 
 def read_settings(arguments: argparse.Namespace) -> Settings:

@@ -16,7 +16,8 @@ from service.settings import Settings
 
 
 def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, catalog: Catalog) -> None:
-    """Adds fpet_build_info, fpet_queue_limit and fpet_tasks, which the catalog is asked for at every collection."""
+    """Adds fpet_build_info, fpet_processes, fpet_queue_limit and fpet_tasks, which the catalog is asked for at every
+    collection."""
     build = Info("fpet_build", "What serves: versions, and where and in which type it computes.", registry=registry)
     build.info(
         {
@@ -26,6 +27,7 @@ def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, 
             "dtype": str(engine.dtype).removeprefix("torch."),
         }
     )
+    Gauge("fpet_processes", "Processes that answer, and whose metrics these are.", registry=registry).set(1)
     limit = Gauge("fpet_queue_limit", "Images that the queue has places for; more are refused.", registry=registry)
     limit.set(settings.max_queue)
     tasks = Gauge(

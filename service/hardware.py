@@ -41,6 +41,11 @@ def cores(system: Path = Path("/")) -> int:
     return max(1, math.ceil(min(allowed, quota(system))))
 
 
+def share_of_cores(processes: int) -> int:
+    """Those that each of so many processes may use, if they share them evenly; one at least."""
+    return max(1, cores() // processes)
+
+
 def quota(system: Path = Path("/")) -> float:
     """Seconds of processor time a second that this process may use by its control groups; infinity: no limit."""
     return min(_quotas(system), default=math.inf)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.registry import Collector
 
 from service.task_labels import OTHER, TaskLabels
 
@@ -34,10 +35,10 @@ class Forward:
 
 
 class Reading:
-    """What a registry's series say by now. All are collected once: the registry itself does so for every single one."""
+    """What series say by now. All are collected once: a registry itself does so for every single one."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        samples = (sample for metric in registry.collect() for sample in metric.samples)
+    def __init__(self, collector: Collector) -> None:
+        samples = (sample for metric in collector.collect() for sample in metric.samples)
         self._values = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
 
     def value(self, name: str, **labels: str) -> float:
@@ -191,10 +192,6 @@ class Metrics:
             self._forwards.agreement.labels(label, str(same).lower()).inc()
             for tokens, seconds in (("reduced", reduced_seconds), ("full", full_seconds)):
                 self._forwards.shadow.labels(label, tokens).inc(seconds / len(tasks))
-
-    def read(self) -> Reading:
-        """What all series of the registry say by now; called off the path of requests, as it takes time for each."""
-        return Reading(self.registry)
 
     def _start_at_zero(self, task: str) -> None:
         for code in self._codes:

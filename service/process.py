@@ -1,19 +1,43 @@
-"""How a process is set in which requests are answered beside threads that compute."""
+"""A process in which requests are answered beside threads that compute."""
 
 from __future__ import annotations
 
 import gc
+import socket
 import sys
 
 from prometheus_client import disable_created_metrics
 
 from fpet.allocator import keep_freed_memory, return_freed_memory
+from service.app import create_app
+from service.logs import configure
+from service.processes.siblings import ALONE, Siblings
+from service.server import Server
+from service.settings import Settings
 
 # A forward that comes back from an operator waits so long for the event loop to let go of the interpreter: a tenth of
 # Python's default.
 _SWITCH_SECONDS = 0.0005
 # Objects made and not yet freed before a collection looks at them. The default is what five requests on their way hold.
 _YOUNG = 10_000
+
+
+_FAILED = 1
+
+
+def serve(settings: Settings, siblings: Siblings = ALONE, sockets: list[socket.socket] | None = None) -> int:
+    """Serves until a signal; returns the exit code, 1 if the service could not start.
+
+    sockets: to listen on, for a process that is one of several; else those of the settings' address.
+
+    Raises:
+        FpetError: if the backbone or the task folder cannot be used.
+    """
+    configure(settings.log_level, settings.log_format)
+    server = Server(create_app(settings, siblings), settings)
+    settle()
+    server.run(sockets)
+    return _FAILED if server.failed else 0
 
 
 def settle() -> None:

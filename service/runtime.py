@@ -22,7 +22,7 @@ from service.explanations import Explanations
 from service.folded import own_bytes
 from service.folding import Folding
 from service.gauges import add_gauges
-from service.hardware import cores
+from service.hardware import share_of_cores
 from service.inference import Inferences
 from service.inputs import BodyReader
 from service.loaded import LoadedTask, resident_bytes
@@ -58,7 +58,7 @@ class Runtime:
         workers, threads = self._parallelism()
         # On a GPU the thread that gives it work must not wait for those that decode.
         self._forward_pool = torch_threads("forward", workers, threads, NICENESS if engine.device.type == "cpu" else 0)
-        self._decode_pool = torch_threads("decode", settings.decode_threads or cores(), 1)
+        self._decode_pool = torch_threads("decode", settings.decode_threads or share_of_cores(settings.processes), 1)
         self._large = torch_threads("large", 1, 1)
         self._loader, self._folder, self._explainer = (
             torch_threads(name, 1, threads) for name in ("loader", "folder", "explainer")
@@ -90,7 +90,7 @@ class Runtime:
     def _parallelism(self) -> Parallelism:
         """How many forwards at once and in how many threads each; on a GPU one, whose thread only gives it work."""
         settings, engine = self.settings, self.engine
-        used = cores() if engine.device.type == "cpu" else 1
+        used = share_of_cores(settings.processes) if engine.device.type == "cpu" else 1
         ways = candidates(used, settings.workers, settings.threads)
         chosen, rates = choose(ways, lambda: engine.run_bare(min(settings.max_batch, _TRIAL_BATCH)))
         self.metrics.set_parallelism(chosen.workers, chosen.threads, {str(way): rate for way, rate in rates.items()})

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from service.metrics import CALIBRATED, Metrics, Reading
+from collections.abc import Iterable
+
+from service.metrics import CALIBRATED, Reading
 from service.schemas import ShadowSavings, TaskSavings
 from service.task_labels import OTHER
 
 
-def savings(metrics: Metrics) -> list[TaskSavings]:
-    """What the counters say about reduced forwards, by task label, so that no two pages can disagree.
-
-    They are read once for all of the labels; see `Metrics.read`.
-    """
-    reading = metrics.read()
-    all_labels = [_saving(reading, task) for task in metrics.tasks.all()]
+def savings(reading: Reading, labels: Iterable[str]) -> list[TaskSavings]:
+    """What the counters said about reduced forwards, by task label, so that no two pages can disagree."""
+    all_labels = [_saving(reading, task) for task in labels]
     return [saving for saving in all_labels if saving.task != OTHER or saving.images]
 
 

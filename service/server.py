@@ -4,7 +4,6 @@ the service cannot start."""
 from __future__ import annotations
 
 import asyncio
-import errno
 import math
 import signal
 import socket
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from fpet.errors import UnsupportedError
 from service.limits import MAX_HEAD_BYTES
 from service.protocol import impatient
 from service.settings import Settings
@@ -75,25 +73,3 @@ class Server(uvicorn.Server):
         self._app.state.runtime.status = "draining"
         await asyncio.sleep(self._delay)
         await super().shutdown(sockets)
-
-
-def require_free(host: str, port: int) -> None:
-    """Looks, before anything is loaded, whether another listens there already; what else may be wrong shows later.
-
-    Raises:
-        UnsupportedError: if one does, the port is not for everybody, or the host has no address.
-    """
-    try:
-        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        raise UnsupportedError(f"--host {host!r} has no address: {error}") from error
-    for family, kind, protocol, _, address in places:
-        try:
-            with socket.socket(family, kind, protocol) as listening:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                listening.bind(address)
-        except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                raise UnsupportedError(f"--host {host!r} and --port {port}: {error.strerror}") from error

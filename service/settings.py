@@ -88,13 +88,25 @@ class Settings(BaseSettings):
         description="type of weights and activations; auto: bfloat16 where the device is faster in it, else float32",
     )
 
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="processes that answer on the port, each a service of its own with all other options; of several, "
+        "tasks change by their folder alone",
+    )
     workers: int = Field(
         default=0, ge=0, le=256, description="forwards at once; 0: as is measured to be fastest, or one on a GPU"
     )
     threads: int = Field(
         default=0, ge=0, le=256, description="threads in one forward on the CPU; 0: as is measured to be fastest"
     )
-    decode_threads: int = Field(default=0, ge=0, le=256, description="threads that decode images; 0: one a core")
+    decode_threads: int = Field(
+        default=0,
+        ge=0,
+        le=256,
+        description="threads that decode images; 0: one a core, of which processes have their share",
+    )
     cuda_graphs: bool = Field(
         default=False, description="on a GPU, capture forwards and replay them where that is measured to be faster"
     )
@@ -209,6 +221,12 @@ class Settings(BaseSettings):
     def _only_a_folder_of_ones_own_changes(self) -> Self:
         if self.admin_key is not None and self.tasks is None:
             raise ValueError("admin_key: the embedded tasks stay as they are; name a folder with tasks")
+        return self
+
+    @model_validator(mode="after")
+    def _processes_change_together(self) -> Self:
+        if self.admin_key is not None and self.processes > 1:
+            raise ValueError("admin_key: a change would reach one of the processes; change their folder instead")
         return self
 
     @model_validator(mode="after")

@@ -31,7 +31,7 @@ class Statistics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return self._tasks.on(Counter(f"fpet_{name}", text, ("task", *labels), registry=metrics.registry))
 
-        self._read, self._tasks = metrics.read, metrics.tasks
+        self._tasks = metrics.tasks
         self._requests = counter("inferences", "Requests by task whose images were to be inferred.", "result")
         self._seconds = counter("inference_seconds", "Time that they took in all.", "result")
         self._stages = counter("stage_seconds", "Time of those that succeeded, by stage.", "stage")
@@ -69,10 +69,6 @@ class Statistics:
     def has(self, task: str) -> bool:
         """Whether the task has counters of its own: those beyond the cap of labels share theirs."""
         return self._tasks.of(task) == task
-
-    def read(self) -> Counted:
-        """What was counted by now, of all tasks; see `Metrics.read`."""
-        return Counted(self._read())
 
 
 class Counted:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from service.metrics import Metrics
+from service.metrics import Metrics, Reading
 from service.savings import savings
 from service.schemas import TaskSavings
 
 
+def savings_of(metrics: Metrics) -> list[TaskSavings]:
+    """What was saved, by task label."""
+    return savings(Reading(metrics.registry), metrics.tasks.all())
+
+
 def saving_of(metrics: Metrics, task: str) -> TaskSavings:
     """What was saved by a task."""
-    (saving,) = [saving for saving in savings(metrics) if saving.task == task]
+    (saving,) = [saving for saving in savings_of(metrics) if saving.task == task]
     return saving

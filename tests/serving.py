@@ -22,6 +22,7 @@ from fpet.backbone import Backbone, save_backbone
 from fpet.header import Method, TaskHeader
 from fpet.task import new_model, save_task
 from service.app import create_app
+from service.processes.siblings import ALONE, Siblings
 from service.runtime import Runtime
 from service.server import Server
 from service.settings import Settings
@@ -134,9 +135,9 @@ class Serving:
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Serving]:
-    """Starts the service, waits until it is ready, and stops it as a signal would."""
-    app = create_app(settings)
+def serving(settings: Settings, siblings: Siblings = ALONE) -> Iterator[Serving]:
+    """Starts the service, waits until it is ready, and stops it as a signal would; siblings: its other processes."""
+    app = create_app(settings, siblings)
     server = _Announcing(app, settings)
     # Only sockets made explicitly for TCP get asyncio's TCP_NODELAY, without which every answer takes 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:

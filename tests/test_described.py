@@ -134,7 +134,7 @@ def test_what_a_route_reads_and_cannot_answer_is_described(locked: Serving) -> N
     for path in (INFER, "/v2/models/{model}/versions/{version}/infer"):
         headers = [one["name"] for one in paths[path]["post"]["parameters"] if one["in"] == "header"]
         assert sorted(headers) == ["inference-header-content-length", "x-deadline-ms"]
-    assert set(paths["/metrics"]["get"]["responses"]) == {"200", "431"}
+    assert set(paths["/metrics"]["get"]["responses"]) == {"200", "431", "503"}  # if one of several processes is silent
     for operations in paths.values():
         for operation in operations.values():
             assert "431" in operation["responses"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from counted import savings_of
+
 from service.metrics import MAX_TASK_LABELS, Forward, Metrics
-from service.savings import savings
 from service.schemas import ShadowSavings, TaskSavings
 from service.statistics import Statistics
 from service.task_labels import OTHER, TaskLabels
@@ -107,7 +108,7 @@ def test_savings_are_those_of_reduced_forwards() -> None:
     made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
     made.count_batch([Forward("digits", True, 1, 10, 5, seconds=1.0, baseline_seconds=1.5)])
     made.count_batch([Forward("digits", False, 1, 10, 10, seconds=7.0, baseline_seconds=None)])
-    assert savings(made) == [
+    assert savings_of(made) == [
         TaskSavings(
             task="digits",
             images=3,
@@ -128,7 +129,7 @@ def test_shadows_tell_time_and_agreement_by_task() -> None:
     made = metrics()
     made.add_task("plain", 1)
     made.count_shadow(["digits", "digits", "plain"], [True, False, True], reduced_seconds=3.0, full_seconds=6.0)
-    shadows = {saving.task: saving.shadow for saving in savings(made)}
+    shadows = {saving.task: saving.shadow for saving in savings_of(made)}
     assert shadows["digits"] == ShadowSavings(
         images=2, agreement=0.5, reduced_seconds=2.0, full_seconds=4.0, speedup=2.0
     )
@@ -139,9 +140,9 @@ def test_shadows_tell_time_and_agreement_by_task() -> None:
 
 def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:
     made = metrics()
-    assert [saving.task for saving in savings(made)] == ["digits"]
+    assert [saving.task for saving in savings_of(made)] == ["digits"]
     made.count_batch([Forward("a", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
-    assert {saving.task: saving.images for saving in savings(made)} == {"digits": 0, OTHER: 2}
+    assert {saving.task: saving.images for saving in savings_of(made)} == {"digits": 0, OTHER: 2}
 
 
 def test_two_services_in_one_process_do_not_share_counters() -> None:

@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import threading
-from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pictures
 import pytest
+from clients import ask_until_refused
 from serving import Files, small_settings
 
 from benchmarks.servers import READY, fpet_command, start
 from service.app import create_app
 from service.errors import NotReadyError
 
-IMAGE = pictures.png()
 PATH = "/v1/tasks/digits/classify"
-
-
-def ask_until_refused(port: int, answered: Callable[[], None]) -> Counter[str]:
-    """Asks on one connection after the other, each as long as the service keeps it; returns what it saw."""
-    seen: Counter[str] = Counter()
-    while True:
-        connection, asked = http.client.HTTPConnection("127.0.0.1", port, timeout=60), 0
-        closing = False
-        try:
-            while not closing:
-                connection.request("POST", PATH, IMAGE, {"content-type": "image/png"})
-                answer = connection.getresponse()
-                answer.read()
-                closing = answer.getheader("connection") == "close"
-                seen[str(answer.status)] += 1
-                seen["closing"] += closing
-                asked += 1
-                answered()
-        except (ConnectionError, http.client.RemoteDisconnected):
-            # A connection that nobody had taken up yet when the service closed its door.
-            assert asked == 0
-            return seen
-        finally:
-            connection.close()
 
 
 def test_every_request_that_was_taken_is_answered(small_files: Files, tmp_path: Path) -> None:
@@ -54,7 +26,7 @@ def test_every_request_that_was_taken_is_answered(small_files: Files, tmp_path: 
     busy = threading.Semaphore(0)
     try:
         with ThreadPoolExecutor(8) as pool:
-            clients = [pool.submit(ask_until_refused, server.port, busy.release) for _ in range(8)]
+            clients = [pool.submit(ask_until_refused, server.port, PATH, busy.release) for _ in range(8)]
             for _ in range(40):
                 busy.acquire()
             os.kill(server.pid, signal.SIGTERM)

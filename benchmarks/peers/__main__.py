@@ -2,8 +2,9 @@
 
 python -m benchmarks.peers --python PEERS/bin/python --csv peers.csv
 
-All decode, resize and compute alike, in as many single-threaded workers as there are cores; peers run the full model,
-with the adapter folded in. One whose package the interpreter lacks is left out.
+All decode, resize and compute alike, in as many single-threaded workers as there are cores; those with "processes" have
+them in as many processes. Peers run the full model, with the adapter folded in. One whose package the interpreter lacks
+is left out.
 """
 
 from __future__ import annotations

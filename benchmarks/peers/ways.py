@@ -15,6 +15,7 @@ from benchmarks.servers import Server, fpet_serve, serving
 from service.hardware import cores
 
 FPET = "fpet serve"
+FPET_PROCESSES = "fpet serve, processes"
 THREADS = "FastAPI, threads"
 PROCESSES = "FastAPI, processes"
 LITSERVE = "LitServe"
@@ -42,8 +43,10 @@ def starts(prepared: Prepared, python: str) -> dict[str, Callable[[], AbstractCo
         return partial(serving, command, ready, {"OMP_NUM_THREADS": "1"})
 
     count = cores()
+    fpet = partial(fpet_serve, prepared.tasks.folder, "--backbone", str(prepared.tasks.backbone))
     return {
-        FPET: partial(fpet_serve, prepared.tasks.folder, "--backbone", str(prepared.tasks.backbone)),
+        FPET: fpet,
+        FPET_PROCESSES: partial(fpet, "--processes", str(count)),
         THREADS: peer("plain", 1, count),
         PROCESSES: peer("plain", count, 1),
         LITSERVE: peer("lit", count),
@@ -51,11 +54,11 @@ def starts(prepared: Prepared, python: str) -> dict[str, Callable[[], AbstractCo
     }
 
 
-def _fpet(tokens: str) -> Way:
+def _fpet(tokens: str, server: str = FPET) -> Way:
     def request(port: int, task: str, image: bytes) -> bytes:
         return post(port, f"/v1/tasks/{task}/classify?top_k=1&tokens={tokens}", image)
 
-    return Way(FPET, request, lambda body: str(json.loads(body)["predictions"][0][0]["label"]), tokens == "reduced")
+    return Way(server, request, lambda body: str(json.loads(body)["predictions"][0][0]["label"]), tokens == "reduced")
 
 
 def _plain(server: str) -> Way:
@@ -89,6 +92,7 @@ def _label(body: bytes) -> str:
 WAYS: dict[str, Way] = {
     f"{FPET}, reduced": _fpet("reduced"),
     f"{FPET}, full": _fpet("full"),
+    f"{FPET_PROCESSES}, reduced": _fpet("reduced", FPET_PROCESSES),
     THREADS: _plain(THREADS),
     PROCESSES: _plain(PROCESSES),
     LITSERVE: _litserve(),

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 from fastapi.requests import HTTPConnection
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client.registry import Collector
 
 from service.auth import check_client
 from service.deadline import Deadline
@@ -17,6 +18,7 @@ from service.errors import InvalidRequestError
 from service.exchange import Exchange, Inferred
 from service.inference import Inference
 from service.loaded import LoadedTask
+from service.processes.whole import Whole
 from service.runtime import Runtime
 
 
@@ -33,9 +35,20 @@ async def _runtime(request: Request) -> Runtime:  # a plain function would run i
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 
 
-def is_stuck(runtime: Runtime) -> bool:
-    """Whether a batch is under way for so long that it may never end, as when a device no longer answers."""
-    return runtime.batcher.longest > runtime.settings.stuck_seconds
+async def _whole(request: Request) -> Whole:
+    whole: Whole = request.app.state.whole
+    return whole
+
+
+WholeDep = Annotated[Whole, Depends(_whole)]
+
+
+async def _metrics(whole: WholeDep) -> Collector:
+    return await whole.metrics()
+
+
+# The metrics of all processes; routes that read them do it in a thread, as it takes time for each series.
+MetricsDep = Annotated[Collector, Depends(_metrics)]
 
 
 _KEY = "an API key, or the admin key"

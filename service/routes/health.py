@@ -10,8 +10,8 @@ from fastapi.responses import RedirectResponse
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from service.routes.common import RuntimeDep, is_stuck
-from service.routes.described import Described
+from service.routes.common import MetricsDep, WholeDep
+from service.routes.described import Described, errors
 from service.schemas import Status
 
 router = APIRouter(tags=["health"], route_class=Described)
@@ -20,29 +20,30 @@ _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 
 
 @router.get("/livez", responses={503: {"model": Status}})
-async def livez(runtime: RuntimeDep, response: Response) -> Status:
-    """The process answers; 503 while a batch is stuck, which another process would not be."""
-    stuck = is_stuck(runtime)
-    response.status_code = 503 if stuck else 200
-    return Status(status="stuck" if stuck else "alive")
+async def livez(whole: WholeDep, response: Response) -> Status:
+    """The service answers; 503 while a batch is stuck, which it would not be after a new start."""
+    health = await whole.health()
+    response.status_code = 503 if health.stuck else 200
+    return Status(status="stuck" if health.stuck else "alive")
 
 
 @router.get("/readyz", responses={503: {"model": Status}})
-async def readyz(runtime: RuntimeDep, response: Response) -> Status:
+async def readyz(whole: WholeDep, response: Response) -> Status:
     """503 until the tasks are loaded and warm, and from the moment that the service is asked to stop."""
-    response.status_code = 200 if runtime.status == "ready" else 503
-    return Status(status=runtime.status)
+    health = await whole.health()
+    response.status_code = 200 if health.status == "ready" else 503
+    return Status(status=health.status)
 
 
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}},
+    responses={200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}, **errors(503)},
 )
-def metrics(request: Request, runtime: RuntimeDep) -> Response:
+def metrics(request: Request, collected: MetricsDep) -> Response:
     """Metrics in Prometheus' text format, or in that of OpenMetrics."""
     encode, media_type = _encoder(request.headers.get("accept", ""))
-    return Response(encode(runtime.metrics.registry), media_type=media_type)
+    return Response(encode(collected), media_type=media_type)
 
 
 def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:

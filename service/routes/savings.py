@@ -6,8 +6,9 @@ from fastapi import APIRouter
 
 from service.calibration import Calibration, Point
 from service.loaded import LoadedTask
-from service.routes.common import RuntimeDep
-from service.routes.described import Described
+from service.metrics import Reading
+from service.routes.common import MetricsDep, RuntimeDep
+from service.routes.described import Described, errors
 from service.runtime import Runtime
 from service.savings import savings
 from service.schemas import CalibrationPoint, Savings, TaskCalibration
@@ -15,11 +16,11 @@ from service.schemas import CalibrationPoint, Savings, TaskCalibration
 router = APIRouter(tags=["savings"], route_class=Described)
 
 
-@router.get("/v1/savings")
-def get_savings(runtime: RuntimeDep) -> Savings:
+@router.get("/v1/savings", responses=errors(503))
+def get_savings(runtime: RuntimeDep, metrics: MetricsDep) -> Savings:
     """What token reduction saved since the start, by the same counters as /metrics, and what the baseline rests on."""
     return Savings(
-        tasks=savings(runtime.metrics),
+        tasks=savings(Reading(metrics), runtime.metrics.tasks.all()),
         calibration=[
             TaskCalibration(task=task.header.name, points=_points(_calibration(runtime, task)))
             for task in runtime.catalog.serving()

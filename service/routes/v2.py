@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
+from prometheus_client.registry import Collector
 
 from service.batcher import Ticket
 from service.deadline import Deadline
@@ -15,11 +16,22 @@ from service.exchange import inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.loaded import LoadedTask
+from service.metrics import Reading
 from service.routes.classify import timing_headers, timings
-from service.routes.common import DeadlineHeader, RuntimeDep, deadline_after, hold, is_stuck, note, runtime_of
+from service.routes.common import (
+    DeadlineHeader,
+    MetricsDep,
+    RuntimeDep,
+    WholeDep,
+    deadline_after,
+    hold,
+    note,
+    runtime_of,
+)
 from service.routes.described import TIMES, Described, errors, told
 from service.runtime import Runtime
 from service.schemas import TokenCounts
+from service.statistics import Counted
 from service.v2 import describe
 from service.v2.answer import answer
 from service.v2.binary import HEADER_LENGTH, inflate
@@ -97,26 +109,26 @@ async def get_server() -> ServerMetadata:
 
 
 @health.get("/v2/health/live", responses={503: {"model": Live}})
-async def live(runtime: RuntimeDep, response: Response) -> Live:
-    """The process answers; 503 while a batch is stuck, which another process would not be."""
-    is_live = not is_stuck(runtime)
+async def live(whole: WholeDep, response: Response) -> Live:
+    """The service answers; 503 while a batch is stuck, which it would not be after a new start."""
+    is_live = not (await whole.health()).stuck
     response.status_code = 200 if is_live else 503
     return Live(live=is_live)
 
 
 @health.get("/v2/health/ready", responses={503: {"model": Ready}})
-async def ready(runtime: RuntimeDep, response: Response) -> Ready:
+async def ready(whole: WholeDep, response: Response) -> Ready:
     """503 until the tasks are loaded and warm, and from the moment that the service is asked to stop."""
-    is_ready = runtime.status == "ready"
+    is_ready = (await whole.health()).status == "ready"
     response.status_code = 200 if is_ready else 503
     return Ready(ready=is_ready)
 
 
 @router.get("/v2/models/stats", responses=errors(503))
-def all_statistics(runtime: RuntimeDep) -> AllStatistics:
+def all_statistics(runtime: RuntimeDep, metrics: MetricsDep) -> AllStatistics:
     """What every model did since the service started. Beyond the first hundred tasks there are no counters."""
     return _statistics(
-        runtime, *(task for task in runtime.catalog.serving() if runtime.statistics.has(task.header.name))
+        metrics, *(task for task in runtime.catalog.serving() if runtime.statistics.has(task.header.name))
     )
 
 
@@ -157,15 +169,15 @@ async def get_version_config(task: VersionDep, runtime: RuntimeDep) -> ModelConf
 
 
 @router.get(_MODEL + "/stats", **_GET)
-def model_statistics(task: ModelDep, runtime: RuntimeDep) -> AllStatistics:
+def model_statistics(task: ModelDep, metrics: MetricsDep) -> AllStatistics:
     """What a model did since the service started, over all of its versions."""
-    return _statistics(runtime, task)
+    return _statistics(metrics, task)
 
 
 @router.get(_VERSION + "/stats", **_GET)
-def version_statistics(task: VersionDep, runtime: RuntimeDep) -> AllStatistics:
+def version_statistics(task: VersionDep, metrics: MetricsDep) -> AllStatistics:
     """The same, if the model is at this version."""
-    return _statistics(runtime, task)
+    return _statistics(metrics, task)
 
 
 @router.post(_MODEL + "/infer", **_INFER)
@@ -182,8 +194,8 @@ async def infer_version(request: Request, task: VersionDep, x_deadline_ms: Deadl
     return await _infer(request, task, x_deadline_ms)
 
 
-def _statistics(runtime: Runtime, *tasks: LoadedTask) -> AllStatistics:
-    counted = runtime.statistics.read()
+def _statistics(metrics: Collector, *tasks: LoadedTask) -> AllStatistics:
+    counted = Counted(Reading(metrics))
     return AllStatistics(model_stats=[describe.statistics(task, counted) for task in tasks])
 
 

@@ -1,0 +1,80 @@
+"""Addresses to listen at, looked at and bound before anything is loaded."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from fpet.errors import UnsupportedError
+
+_TAKEN = (errno.EADDRINUSE, errno.EACCES)
+_NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # as those of IPv6, where there is none
+
+
+def require_free(host: str, port: int) -> None:
+    """Looks whether another listens there already; what else may be wrong shows later.
+
+    Raises:
+        UnsupportedError: if one does, the port is not for everybody, or the host has no address.
+    """
+    for place in _places(host, port):
+        try:
+            _bind(*place, shared=False).close()
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise _unusable(host, port, error) from error
+
+
+def bind_shared(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host; as soon as several listen at one, the system gives each connection to one
+    of them. Only who runs as the same user can bind another.
+
+    port: 0 for a free one.
+
+    Raises:
+        UnsupportedError: if no address can be bound, or one is taken by somebody else.
+    """
+    sockets, missing = [], OSError(errno.EADDRNOTAVAIL, "no address")
+    for place in _places(host, port):
+        try:
+            sockets.append(_bind(*place, shared=True))
+        except OSError as error:
+            missing = error
+            if error.errno not in _NOT_HERE:
+                break
+    else:
+        if sockets:
+            return sockets
+    for one in sockets:
+        one.close()
+    raise _unusable(host, port, missing)
+
+
+def _places(host: str, port: int) -> Iterator[tuple[int, int, int, Any]]:
+    """Family, kind, protocol and address; raises UnsupportedError if the host has none."""
+    try:
+        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UnsupportedError(f"--host {host!r} has no address: {error}") from error
+    return ((family, kind, protocol, address) for family, kind, protocol, _, address in places)
+
+
+def _bind(family: int, kind: int, protocol: int, address: Any, *, shared: bool) -> socket.socket:
+    one = socket.socket(family, kind, protocol)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(address)
+    except BaseException:
+        one.close()
+        raise
+    return one
+
+
+def _unusable(host: str, port: int, error: OSError) -> UnsupportedError:
+    return UnsupportedError(f"--host {host!r} and --port {port}: {error.strerror}")

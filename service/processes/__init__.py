@@ -1,0 +1,1 @@
+"""Several processes that answer on one port, each a whole service; what is asked of one is told of all."""

@@ -1,0 +1,170 @@
+"""Several processes that answer on one port, as one service would: real processes, over real HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pictures
+import pytest
+from clients import ask_until_refused
+from serving import SECONDS, Files, copy_files, write_task
+from small import small_backbone, small_header
+
+from benchmarks.servers import READY, Server, StartError, fpet_command, start, state
+from fpet.cli import main
+
+PROCESSES = 2
+PATH = "/v1/tasks/digits/classify"
+OPTIONS = ("--processes", str(PROCESSES), "--calibration-repeats", "1", "--max-batch", "4", "--shutdown-delay", "0.5")
+
+
+def start_several(files: Files, folder: Path, *options: str) -> Server:
+    command = fpet_command(files.tasks, "--backbone", str(files.backbone), *OPTIONS, *options)
+    return start(command, READY, log=folder / "log")
+
+
+@pytest.fixture(scope="module")
+def files(small_files: Files, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return copy_files(small_files, tmp_path_factory.mktemp("several") / "tasks")
+
+
+@pytest.fixture(scope="module")
+def several(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = start_several(files, tmp_path_factory.mktemp("log"))
+    yield server
+    server.end()
+
+
+def answering(server: Server) -> list[int]:
+    """Its processes but that which started them, and the one by which Python keeps track of what they share."""
+    held = [int(pid) for pid in server.processes()[1:]]
+    return [pid for pid in held if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def get(server: Server, path: str) -> str:
+    """On a connection of its own, which any of the processes may take."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def classify(server: Server) -> dict[str, object]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", PATH, pictures.png(), {"content-type": "image/png"})
+    answer = connection.getresponse()
+    document: dict[str, object] = json.loads(answer.read())
+    connection.close()
+    assert answer.status == 200
+    return document
+
+
+def test_their_metrics_and_savings_are_told_as_of_one(several: Server) -> None:
+    before = [saving["images"] for saving in json.loads(get(several, "/v1/savings"))["tasks"]]
+    for _ in range(20):
+        classify(several)
+    for _ in range(8):  # whoever is asked
+        metrics = get(several, "/metrics")
+        assert float(re.findall(r"^fpet_processes (\S+)", metrics, re.M)[0]) == PROCESSES
+        assert float(re.findall(r'^fpet_images_total{task="digits",tokens="reduced"} (\S+)', metrics, re.M)[0]) >= 20
+        assert float(re.findall(r'^fpet_tasks{state="loaded"} (\S+)', metrics, re.M)[0]) == 2
+        savings = json.loads(get(several, "/v1/savings"))["tasks"]
+        assert sum(saving["images"] for saving in savings) == sum(before) + 20
+        statistics = json.loads(get(several, "/v2/models/digits/stats"))["model_stats"][0]
+        assert statistics["inference_stats"]["success"]["count"] >= 20
+
+
+def test_the_work_is_shared(several: Server) -> None:
+    def seconds() -> list[float]:
+        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in answering(several)]
+        return [(int(one[11]) + int(one[12])) / os.sysconf("SC_CLK_TCK") for one in fields]
+
+    give_up, before = time.monotonic() + SECONDS, seconds()
+    assert len(before) == PROCESSES
+    # A connection goes to one of them by its ports; asked often enough each has computed something.
+    while not all(now > then for now, then in zip(seconds(), before, strict=True)):
+        assert time.monotonic() < give_up
+        classify(several)
+
+
+def test_a_file_that_changes_is_served_by_all(several: Server, files: Files) -> None:
+    old = classify(several)["digest"]
+    backbone = small_backbone()
+    write_task(files.tasks / "digits.safetensors", small_header(backbone), backbone, seed=1)
+    give_up, seen = time.monotonic() + SECONDS, [old]
+    while set(seen[-40:]) != {seen[-1]} or seen[-1] == old or len(seen) < 40:
+        assert time.monotonic() < give_up
+        seen.append(classify(several)["digest"])
+    assert set(seen) == {old, seen[-1]}
+
+
+def test_every_request_that_they_took_is_answered(small_files: Files, tmp_path: Path) -> None:
+    server = start_several(small_files, tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(ask_until_refused, server.port, PATH) for _ in range(8)]
+        while float(re.findall(r'requests_total{code="200",task="digits"} (\S+)', get(server, "/metrics"))[0]) < 40:
+            pass
+        os.kill(server.pid, signal.SIGTERM)
+        seen: Counter[str] = sum((client.result() for client in clients), Counter())
+    assert server.end() == -signal.SIGTERM
+    assert set(seen) <= {"200", "closing"}
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_if_one_ends_by_itself_all_end(small_files: Files, tmp_path: Path) -> None:
+    server = start_several(small_files, tmp_path)
+    pids = answering(server)
+    os.kill(pids[0], signal.SIGKILL)
+    give_up = time.monotonic() + SECONDS
+    while server.alive:
+        assert time.monotonic() < give_up
+    assert server.end() == 1
+    assert not any(state(pid) for pid in pids)
+    log = (tmp_path / "log").read_text()
+    assert "ended with code -9, and so all end" in log
+
+
+def test_they_do_not_outlive_who_started_them(small_files: Files, tmp_path: Path) -> None:
+    server = start_several(small_files, tmp_path)
+    pids = answering(server)
+    os.kill(server.pid, signal.SIGKILL)
+    give_up = time.monotonic() + SECONDS
+    while any(state(pid) not in {"", "Z"} for pid in pids):
+        assert time.monotonic() < give_up
+    server.kill()
+
+
+def test_what_keeps_them_from_beginning_is_said_once(small_files: Files, tmp_path: Path) -> None:
+    missing = Files(tmp_path / "nowhere.safetensors", small_files.tasks)
+    with pytest.raises(StartError) as failed:
+        start_several(missing, tmp_path)
+    (log,) = failed.value.__notes__
+    assert log == f"fpet: {missing.backbone}: cannot be read: No such file or directory\n"
+
+
+def test_a_service_that_cannot_start_ends_with_a_code(small_files: Files, tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "bad.safetensors").write_bytes(b"no task")
+    files = Files(small_files.backbone, tmp_path / "tasks")
+    with pytest.raises(StartError):
+        start_several(files, tmp_path)
+    log = (tmp_path / "log").read_text()
+    assert "tasks that are to be there cannot serve: bad" in log
+    assert "ended with code 1, and so all end" in log
+
+
+def test_a_port_in_use_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert main(["serve", "--processes", "2", "--port", str(port)]) == 2
+    assert capsys.readouterr().err == f"fpet: --host '127.0.0.1' and --port {port}: Address already in use\n"

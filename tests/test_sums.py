@@ -1,0 +1,67 @@
+"""Series of several processes are one: amounts are added, of all else the largest stands for all."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.registry import Collector
+from serving import Serving
+
+from service.metrics import Reading
+from service.processes.sums import Sums, pack, unpack
+
+# Gauges that are amounts of a process, so that those of all are their sum.
+AMOUNTS = {
+    "fpet_processes",
+    "fpet_queue_limit",
+    "fpet_queue_size",
+    "fpet_received_bytes",
+    "fpet_resident_bytes",
+    "process_cpu_seconds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+}
+
+
+def collected(task: str, count: int) -> Collector:
+    """What a process collects that counted so often, for a task."""
+    registry = CollectorRegistry()
+    Counter("fpet_images", "Images.", ["task"], registry=registry).labels(task).inc(count)
+    seconds = Histogram("fpet_seconds", "Seconds.", registry=registry, buckets=(1, 2))
+    for _ in range(count):
+        seconds.observe(1.5)
+    Gauge("fpet_queue_size", "Images.", registry=registry).set(count)
+    Gauge("fpet_longest_batch_seconds", "Seconds.", registry=registry).set(count)
+    return registry
+
+
+def test_amounts_are_added_and_of_the_rest_the_largest_stands_for_all() -> None:
+    parts = [collected("digits", 2), collected("digits", 3), collected("plain", 1)]
+    reading = Reading(Sums([part.collect() for part in parts]))
+    assert reading.value("images_total", task="digits") == 5
+    assert reading.value("images_total", task="plain") == 1
+    assert reading.value("seconds_bucket", le="1.0") == 0
+    assert reading.value("seconds_bucket", le="2.0") == reading.value("seconds_count") == 6
+    assert reading.value("seconds_sum") == 9
+    assert reading.value("queue_size") == 6
+    assert reading.value("longest_batch_seconds") == 3
+
+
+def test_what_one_collects_is_told_as_it_is(service: Serving) -> None:
+    service.on_loop(lambda: None)
+    registry = CollectorRegistry()
+    frozen = list(service.runtime.metrics.registry.collect())
+    registry.register(Sums([frozen]))
+    again = Sums([unpack(pack(registry))])
+    assert generate_latest(again) == generate_latest(Sums([frozen]))
+    assert len(generate_latest(again)) > 10_000
+
+
+def test_of_every_series_of_the_service_it_is_known_what_it_is(service: Serving) -> None:
+    parts = [list(service.runtime.metrics.registry.collect())] * 2
+    for one, both in zip(parts[0], Sums(parts).collect(), strict=True):
+        assert (one.name, one.type, one.documentation) == (both.name, both.type, both.documentation)
+        added = one.type in {"counter", "histogram"} or one.name in AMOUNTS
+        for sample, sum_ in zip(one.samples, both.samples, strict=True):
+            assert (sample.name, sample.labels) == (sum_.name, sum_.labels)
+            assert sum_.value == (2 * sample.value if added else sample.value), sample
