@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -28,6 +29,7 @@ from service.limits import check_head
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.middleware import Observed, failed
+from service.processes.forwarding import REQUEST, ToFirst, answer
 from service.processes.siblings import ALONE, Siblings
 from service.processes.whole import Whole
 from service.room import Room
@@ -64,7 +66,7 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with running(settings, metrics, engine, catalog) as runtime:
             app.state.runtime, app.state.whole = runtime, Whole(runtime, siblings)
-            async with app.state.whole.answering():
+            async with app.state.whole.answering({REQUEST: partial(answer, app)}):
                 yield
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
@@ -78,6 +80,8 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
         # Its own spans name queries, into which clients might write what is secret.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
+    if siblings.number:
+        app.add_middleware(ToFirst, settings=settings, siblings=siblings)
     _watch_over(app, settings, metrics, tracing)
     for private in _PRIVATE:  # these first: a path is looked for in one after another, and most requests are to infer
         app.include_router(private, dependencies=[Depends(client)], responses=errors(401, 403))

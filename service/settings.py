@@ -92,8 +92,7 @@ class Settings(BaseSettings):
         default=1,
         ge=1,
         le=64,
-        description="processes that answer on the port, each a service of its own with all other options; of several, "
-        "tasks change by their folder alone",
+        description="processes that answer on the port, each with its own copy of all that serves",
     )
     workers: int = Field(
         default=0, ge=0, le=256, description="forwards at once; 0: as is measured to be fastest, or one on a GPU"
@@ -221,12 +220,6 @@ class Settings(BaseSettings):
     def _only_a_folder_of_ones_own_changes(self) -> Self:
         if self.admin_key is not None and self.tasks is None:
             raise ValueError("admin_key: the embedded tasks stay as they are; name a folder with tasks")
-        return self
-
-    @model_validator(mode="after")
-    def _processes_change_together(self) -> Self:
-        if self.admin_key is not None and self.processes > 1:
-            raise ValueError("admin_key: a change would reach one of the processes; change their folder instead")
         return self
 
     @model_validator(mode="after")

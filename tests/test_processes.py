@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -17,8 +18,9 @@ from pathlib import Path
 
 import pictures
 import pytest
+from changing import task_file
 from clients import ask_until_refused
-from serving import SECONDS, Files, copy_files, write_task
+from serving import ADMIN, KEY, SECONDS, Files, copy_files, write_task
 from small import small_backbone, small_header
 
 from benchmarks.servers import READY, Server, StartError, fpet_command, start, state
@@ -31,7 +33,7 @@ OPTIONS = ("--processes", str(PROCESSES), "--calibration-repeats", "1", "--max-b
 
 def start_several(files: Files, folder: Path, *options: str) -> Server:
     command = fpet_command(files.tasks, "--backbone", str(files.backbone), *OPTIONS, *options)
-    return start(command, READY, log=folder / "log")
+    return start(command, READY, log=folder / "log", environment={"FPET_ADMIN_KEY": KEY})
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,17 @@ def test_a_file_that_changes_is_served_by_all(several: Server, files: Files) -> 
         assert time.monotonic() < give_up
         seen.append(classify(several)["digest"])
     assert set(seen) == {old, seen[-1]}
+
+
+def test_a_change_by_http_is_served_by_all_once_it_is_answered(several: Server, tmp_path: Path) -> None:
+    for seed in range(2, 8):  # whoever is asked
+        data = task_file(tmp_path, seed=seed)
+        connection = http.client.HTTPConnection("127.0.0.1", several.port, timeout=60)
+        connection.request("PUT", "/v1/tasks/digits", data, ADMIN)
+        answer = connection.getresponse()
+        assert (answer.status, len(answer.read()) > 0) == (200, True)
+        connection.close()
+        assert {classify(several)["digest"] for _ in range(8)} == {hashlib.sha256(data).hexdigest()}
 
 
 def test_every_request_that_they_took_is_answered(small_files: Files, tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-Answer = Callable[[], Awaitable[bytes]]
+# Called with what is asked about; what it answers is never empty.
+Answer = Callable[[bytes], Awaitable[bytes]]
 
 # Longer than an event loop is ever busy with other requests, and shorter than probes wait.
-_SECONDS = 3.0
+SOON = 3.0
+# Longer than it takes to read, build and fold a task, and those that are to be changed before it.
+LATER = 120.0
 
 
 @dataclass(frozen=True)
@@ -26,38 +29,49 @@ class Siblings:
     number: int = 0
     count: int = 1
 
+    @property
+    def alone(self) -> bool:
+        """Whether there are no others."""
+        return self.folder is None
+
     @asynccontextmanager
     async def answering(self, answers: Mapping[str, Answer]) -> AsyncIterator[None]:
-        """Answers the others' questions, one line each, until the end of the block."""
+        """Answers what the others ask until the end of the block; answers: by the word that they ask with."""
         if self.folder is None:
             yield
             return
-        async with await asyncio.start_unix_server(partial(_answer, answers), self.folder / str(self.number)):
+        async with await asyncio.start_unix_server(partial(_answer, answers), self._socket(self.number)):
             yield
 
-    async def ask(self, question: str) -> list[bytes | None]:
+    async def ask(self, word: str, about: bytes = b"", seconds: float = SOON) -> list[bytes | None]:
         """What each of the others answers; None: it is not there, as while it starts and once it has ended.
 
         Raises:
-            TimeoutError: if one is there and does not answer.
+            TimeoutError: if one is there and has not answered after so many seconds.
         """
-        if self.folder is None:
-            return []
-        others = [self.folder / str(number) for number in range(self.count) if number != self.number]
-        async with asyncio.timeout(_SECONDS):
-            return list(await asyncio.gather(*(_ask(other, question) for other in others)))
+        others = [number for number in range(self.count) if number != self.number]
+        async with asyncio.timeout(seconds):
+            return list(await asyncio.gather(*(_ask(self._socket(number), word, about) for number in others)))
+
+    async def ask_first(self, word: str, about: bytes) -> bytes | None:
+        """What the first process answers, however long that takes; None: it is not there."""
+        return await _ask(self._socket(0), word, about)
+
+    def _socket(self, number: int) -> Path:
+        assert self.folder is not None, "there are no other processes"
+        return self.folder / str(number)
 
 
 ALONE = Siblings()
 
 
-async def _ask(socket: Path, question: str) -> bytes | None:
+async def _ask(socket: Path, word: str, about: bytes) -> bytes | None:
     try:
         reader, writer = await asyncio.open_unix_connection(socket)
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     try:
-        writer.write(f"{question}\n".encode())
+        writer.write(f"{word} {len(about)}\n".encode() + about)
         return await reader.read() or None  # nothing, if it ends while it is asked
     except ConnectionError:
         return None
@@ -67,8 +81,8 @@ async def _ask(socket: Path, question: str) -> bytes | None:
 
 async def _answer(answers: Mapping[str, Answer], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        question = (await reader.readline()).decode().rstrip("\n")
-        writer.write(await answers[question]())
+        word, length = (await reader.readline()).split()
+        writer.write(await answers[word.decode()](await reader.readexactly(int(length))))
         await writer.drain()
     finally:
         writer.close()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 
 from prometheus_client.registry import Collector
 
 from service.errors import NotReadyError
-from service.processes.siblings import Siblings
+from service.processes.changes import CHANGE, Changes
+from service.processes.siblings import Answer, Siblings
 from service.processes.sums import Sums, pack, unpack
 from service.runtime import Runtime, Status
 
@@ -29,16 +30,18 @@ class Health:
 
 
 class Whole:
-    """A runtime, together with those of the other processes."""
+    """A runtime, together with those of the other processes; changes: of its tasks, in all of them."""
 
     def __init__(self, runtime: Runtime, siblings: Siblings) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._siblings = siblings
+        self.changes = Changes(runtime, siblings)
 
     @asynccontextmanager
-    async def answering(self) -> AsyncIterator[None]:
-        """Tells the other processes of this one, until the end of the block."""
-        async with self._siblings.answering({_HEALTH: self._own_health, _METRICS: self._own_metrics}):
+    async def answering(self, further: Mapping[str, Answer]) -> AsyncIterator[None]:
+        """Answers the other processes, and what else they ask, until the end of the block."""
+        own = {_HEALTH: self._own_health, _METRICS: self._own_metrics, CHANGE: self.changes.follow}
+        async with self._siblings.answering({**own, **further}):
             yield
 
     async def health(self) -> Health:
@@ -50,6 +53,12 @@ class Whole:
         every = [self._health(), *others]
         return Health(max((one.status for one in every), key=_WORST_LAST.index), any(one.stuck for one in every))
 
+    async def require_ready(self) -> None:
+        """Raises NotReadyError until all processes are warm: one that starts would miss a change."""
+        self.runtime.require_ready()
+        if not self._siblings.alone and (status := (await self.health()).status) in ("starting", "failed"):
+            raise NotReadyError(f"one of the processes is {status}", passing=True)
+
     async def metrics(self) -> Collector:
         """The metrics of all processes that are there, as those of one.
 
@@ -60,18 +69,18 @@ class Whole:
             told = await self._siblings.ask(_METRICS)
         except TimeoutError as error:
             raise NotReadyError("one of the processes does not answer", passing=True) from error
-        own = self._runtime.metrics.registry
+        own = self.runtime.metrics.registry
         return Sums([own.collect(), *(unpack(one) for one in told if one is not None)]) if told else own
 
     def _health(self) -> Health:
-        runtime = self._runtime
+        runtime = self.runtime
         return Health(runtime.status, stuck=runtime.batcher.longest > runtime.settings.stuck_seconds)
 
-    async def _own_health(self) -> bytes:
+    async def _own_health(self, _: bytes) -> bytes:
         return json.dumps(asdict(self._health())).encode()
 
-    async def _own_metrics(self) -> bytes:
-        return await asyncio.to_thread(pack, self._runtime.metrics.registry)
+    async def _own_metrics(self, _: bytes) -> bytes:
+        return await asyncio.to_thread(pack, self.runtime.metrics.registry)
 
 
 def _health(told: bytes | None) -> Health:

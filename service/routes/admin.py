@@ -15,7 +15,9 @@ from service.entry import Entry
 from service.errors import ConflictError, InvalidTaskError, UnknownTaskError
 from service.inputs import BYTES, read_body
 from service.loaded import LoadedTask
-from service.routes.common import AuthorizationDep, RuntimeDep
+from service.processes.changes import Kind
+from service.processes.whole import Whole
+from service.routes.common import AuthorizationDep, RuntimeDep, WholeDep
 from service.routes.described import ETAG, Described, admin_errors, told
 from service.routes.tasks import describe
 from service.runtime import Runtime
@@ -45,10 +47,10 @@ class Conditions(BaseModel):
 ConditionsHeader = Annotated[Conditions, Header()]
 
 
-async def authorized(runtime: RuntimeDep, authorization: AuthorizationDep) -> None:
+async def authorized(runtime: RuntimeDep, whole: WholeDep, authorization: AuthorizationDep) -> None:
     """Lets nobody through without the admin key."""
     check_admin(runtime.settings.admin_key, authorization)
-    runtime.require_ready()
+    await whole.require_ready()
 
 
 router = APIRouter(tags=["administration"], dependencies=[Depends(authorized)], route_class=Described)
@@ -69,7 +71,7 @@ async def put_task(
     request: Request,
     response: Response,
     task: str,
-    runtime: RuntimeDep,
+    whole: WholeDep,
     conditions: ConditionsHeader,
 ) -> TaskInfo:
     """Puts a task into service, or another file in its place. Until it answers, the old one serves; a file that serves
@@ -78,6 +80,7 @@ async def put_task(
         check_name(task)
     except ValueError as error:
         raise InvalidTaskError(str(error)) from error
+    runtime = whole.runtime
     data = await read_body(request, Deadline.after(runtime.settings.deadline), runtime.settings.max_task_bytes)
 
     def put() -> tuple[bool, Entry]:
@@ -85,7 +88,8 @@ async def put_task(
         _check_file(conditions, runtime, task)
         return _entry(runtime, task) is None, runtime.catalog.put(task, data)
 
-    new, entry = await runtime.administer(put)
+    async with whole.changes.followed("serve", task):
+        new, entry = await runtime.administer(put)
     info = describe(entry, runtime.folding)
     response.status_code = 201 if new else 200
     response.headers["etag"] = f'"{info.digest}"'
@@ -93,55 +97,70 @@ async def put_task(
 
 
 @router.delete("/v1/tasks/{task}", status_code=204, responses=admin_errors(404, 409, 422, 503, 507))
-async def delete_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> None:
+async def delete_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> None:
     """Takes a task out of service and deletes its file. Requests in flight are still answered."""
 
     def delete(name: str) -> None:
-        _check_file(conditions, runtime, name)
-        runtime.catalog.delete(name)
+        _check_file(conditions, whole.runtime, name)
+        whole.runtime.catalog.delete(name)
 
-    await change(runtime, task, conditions, delete)
+    await change(whole, "drop", task, conditions, delete)
 
 
 @router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
-async def load_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
+async def load_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Puts the task's file into service, again if it is. If it fails, what served before goes on serving."""
-    return describe(await put_into_service(runtime, task, conditions), runtime.folding)
+    return describe(await put_into_service(whole, task, conditions), whole.runtime.folding)
 
 
 @router.post("/v1/tasks/{task}/unload", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
-async def unload_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
+async def unload_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
-    return describe(await change(runtime, task, conditions, runtime.catalog.unload), runtime.folding)
+    return describe(await take_out_of_service(whole, task, conditions), whole.runtime.folding)
 
 
 @router.post("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
-async def pin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
+async def pin_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
-    runtime.folding.require_foldable(runtime.catalog.loaded(task))  # without waiting for what is being folded
-    return describe(await _fold(runtime, task, conditions, runtime.folding.pin), runtime.folding)
+    folding = whole.runtime.folding
+    folding.require_foldable(whole.runtime.catalog.loaded(task))  # without waiting for what is being folded
+    return describe(await _fold(whole, "pin", task, conditions, folding.pin), folding)
 
 
 @router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
-async def unpin_task(task: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> TaskInfo:
+async def unpin_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
-    return describe(await _fold(runtime, task, conditions, runtime.folding.unpin), runtime.folding)
+    folding = whole.runtime.folding
+    return describe(await _fold(whole, "unpin", task, conditions, folding.unpin), folding)
 
 
-async def put_into_service(runtime: Runtime, name: str, conditions: Conditions) -> Entry:
+async def put_into_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
     """Puts a task's file into service, if it is the one that the conditions ask for.
 
     Raises:
         UnknownTaskError, ConflictError
         InvalidTaskError: if it cannot serve, with the reason.
     """
-    entry = await change(runtime, name, conditions, runtime.catalog.load)
-    if entry.state == "failed":
-        raise InvalidTaskError(entry.reason or "the task cannot be loaded")
-    return entry
+
+    def load(name: str) -> Entry:
+        entry = whole.runtime.catalog.load(name)
+        if entry.state == "failed":
+            raise InvalidTaskError(entry.reason or "the task cannot be loaded")
+        return entry
+
+    return await change(whole, "serve", name, conditions, load)
 
 
-async def change(runtime: Runtime, name: str, conditions: Conditions, apply: Callable[[str], Result]) -> Result:
+async def take_out_of_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
+    """Takes a task out of service, if it is the one that the conditions ask for.
+
+    Raises:
+        UnknownTaskError, ConflictError
+    """
+    return await change(whole, "unload", name, conditions, whole.runtime.catalog.unload)
+
+
+async def change(whole: Whole, kind: Kind, name: str, conditions: Conditions, apply: Callable[[str], Result]) -> Result:
     """Applies to a task what changes the catalog, if it is the one that the conditions ask for.
 
     Raises:
@@ -149,20 +168,25 @@ async def change(runtime: Runtime, name: str, conditions: Conditions, apply: Cal
     """
 
     def checked() -> Result:
-        runtime.catalog.entry(name)
-        _check(conditions, runtime, name)
+        whole.runtime.catalog.entry(name)
+        _check(conditions, whole.runtime, name)
         return apply(name)
 
-    return await runtime.administer(checked)
+    async with whole.changes.followed(kind, name):
+        return await whole.runtime.administer(checked)
 
 
-async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]) -> Entry:
+async def _fold(
+    whole: Whole, kind: Kind, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]
+) -> Entry:
     """Applies what folds a task, if it is the one that the conditions ask for; the catalog may change meanwhile.
 
     Raises:
         UnknownTaskError: if it is gone by then.
         ConflictError: if another has taken its place, or none.
     """
+
+    runtime = whole.runtime
 
     def found() -> LoadedTask:
         task = runtime.catalog.loaded(name)
@@ -175,7 +199,8 @@ async def _fold(runtime: Runtime, name: str, conditions: Conditions, apply: Call
         return task
 
     found()  # nobody waits for what is being folded only to hear that there is no such task
-    task = await runtime.fold(checked)
+    async with whole.changes.followed(kind, name):
+        task = await runtime.fold(checked)
     entry = runtime.catalog.entry(name)
     if entry.task is not task:
         raise ConflictError(f"the task {name!r} is {'another' if entry.task else 'out of service'} by now")

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request
 from service.deadline import Deadline
 from service.errors import NotReadyError
 from service.inputs import JSON, Model, parse, read_body
-from service.routes.admin import ConditionsHeader, authorized, change, put_into_service
-from service.routes.common import RuntimeDep
+from service.routes.admin import ConditionsHeader, authorized, put_into_service, take_out_of_service
+from service.routes.common import RuntimeDep, WholeDep
 from service.routes.described import Described, admin_errors, errors
 from service.runtime import Runtime
 from service.v2.describe import index_entry
@@ -49,17 +49,17 @@ async def index(request: Request, runtime: RuntimeDep) -> list[IndexEntry]:
 
 
 @router.post("/v2/repository/models/{model}/load", **_CHANGE)
-async def load(request: Request, model: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> IndexEntry:
+async def load(request: Request, model: str, whole: WholeDep, conditions: ConditionsHeader) -> IndexEntry:
     """Puts a task's file into service, again if it is. If it fails, what served before goes on serving."""
-    await _read(request, runtime, ChangeRequest)
-    return index_entry(await put_into_service(runtime, model, conditions))
+    await _read(request, whole.runtime, ChangeRequest)
+    return index_entry(await put_into_service(whole, model, conditions))
 
 
 @router.post("/v2/repository/models/{model}/unload", **_CHANGE)
-async def unload(request: Request, model: str, runtime: RuntimeDep, conditions: ConditionsHeader) -> IndexEntry:
+async def unload(request: Request, model: str, whole: WholeDep, conditions: ConditionsHeader) -> IndexEntry:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
-    await _read(request, runtime, ChangeRequest)
-    return index_entry(await change(runtime, model, conditions, runtime.catalog.unload))
+    await _read(request, whole.runtime, ChangeRequest)
+    return index_entry(await take_out_of_service(whole, model, conditions))
 
 
 def _refusal(runtime: Runtime) -> str | None:

@@ -1,0 +1,149 @@
+"""Whichever of several processes is asked to change a task, all of them have changed it when that is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from changing import task_file
+from serving import ADMIN, KEY, Files, Serving, copy_files, serving, small_settings, write_foldable
+
+from service.processes.forwarding import changes
+from service.processes.siblings import Siblings
+
+Both = tuple[Serving, Serving]
+
+
+@pytest.fixture
+def files(small_files: Files, tmp_path: Path) -> Files:
+    return copy_files(small_files, tmp_path / "tasks")
+
+
+@pytest.fixture
+def both(files: Files, tmp_path: Path) -> Iterator[Both]:
+    """Two that follow no folder: what reaches both, they told each other."""
+    settings = small_settings(files, admin_key=KEY, watch=False, folded_bytes=2**20)
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(serving(settings, Siblings(tmp_path, number, 2))) for number in range(2))
+        yield first, second
+
+
+@pytest.fixture(params=[0, 1], ids=["first", "second"])
+def asked(both: Both, request: pytest.FixtureRequest) -> Serving:
+    return both[request.param]
+
+
+def seen(both: Both, task: str) -> dict[str, object]:
+    """What is told of a task, which is the same whoever is asked."""
+    first, second = (service.client.get(f"/v1/tasks/{task}") for service in both)
+    assert (first.status_code, first.json()) == (second.status_code, second.json())
+    told: dict[str, object] = first.json()
+    return told
+
+
+def post(service: Serving, path: str) -> httpx.Response:
+    return service.client.post(path, headers=ADMIN)
+
+
+def test_every_change_is_one_of_both(both: Both, asked: Serving, files: Files, tmp_path: Path) -> None:
+    old = seen(both, "digits")
+    data = task_file(tmp_path, seed=1)
+    answer = asked.client.put("/v1/tasks/digits", headers=ADMIN, content=data)
+    assert (answer.status_code, answer.json()) == (200, seen(both, "digits"))
+    assert answer.headers["etag"] == f'"{answer.json()["digest"]}"'
+    assert (answer.json()["generation"], answer.json()["digest"] != old["digest"]) == (2, True)
+
+    assert post(asked, "/v1/tasks/digits/load").json() == seen(both, "digits")
+    assert seen(both, "digits")["generation"] == 3
+    assert post(asked, "/v1/tasks/digits/unload").json() == seen(both, "digits")
+    assert seen(both, "digits")["state"] == "available"
+    assert post(asked, "/v2/repository/models/digits/load").status_code == 200
+    assert seen(both, "digits")["generation"] == 4
+    assert post(asked, "/v2/repository/models/digits/unload").status_code == 200
+    assert seen(both, "digits")["state"] == "available"
+
+    assert asked.client.delete("/v1/tasks/digits", headers=ADMIN).status_code == 204
+    assert seen(both, "digits")["error_type"] == "unknown_task"
+    assert not (files.tasks / "digits.safetensors").exists()
+    answer = asked.client.put("/v1/tasks/digits", headers=ADMIN, content=data)
+    assert (answer.status_code, answer.json()) == (201, seen(both, "digits"))
+    assert answer.json()["generation"] == 5
+
+
+def test_what_is_pinned_is_pinned_in_both(both: Both, asked: Serving, tmp_path: Path) -> None:
+    data = write_foldable(tmp_path, "foldable").read_bytes()
+    assert asked.client.put("/v1/tasks/foldable", headers=ADMIN, content=data).status_code == 201
+    assert post(asked, "/v1/tasks/foldable/pin").status_code == 200
+    told = seen(both, "foldable")
+    assert (told["pinned"], told["path"]) == (True, "folded")
+    assert asked.client.delete("/v1/tasks/foldable/pin", headers=ADMIN).status_code == 200
+    assert not any(service.client.get("/v1/tasks/foldable").json()["pinned"] for service in both)
+
+
+def test_what_is_refused_changes_nothing(both: Both, asked: Serving, tmp_path: Path) -> None:
+    before, data = seen(both, "digits"), task_file(tmp_path, seed=1)
+
+    def put(content: bytes, **headers: str) -> tuple[int, str]:
+        answer = asked.client.put("/v1/tasks/digits", headers=headers, content=content)
+        return answer.status_code, answer.json()["error_type"]
+
+    assert put(data) == (401, "unauthorized")
+    assert put(data, authorization="Bearer wrong") == (403, "forbidden")
+    assert put(b"no task", **ADMIN) == (422, "invalid_task")
+    assert put(b"", **ADMIN) == (400, "bad_request")
+    assert put(data, **ADMIN, **{"if-match": '"other"'}) == (409, "conflict")
+    assert post(asked, "/v1/tasks/nothing/load").status_code == 404
+    assert seen(both, "digits") == before
+
+
+def test_changes_that_cross_leave_both_alike(both: Both, tmp_path: Path) -> None:
+    files = [task_file(tmp_path, seed=seed) for seed in range(1, 7)]
+
+    def put(index: int) -> int:
+        return both[index % 2].client.put("/v1/tasks/digits", headers=ADMIN, content=files[index]).status_code
+
+    with ThreadPoolExecutor(len(files)) as pool:
+        assert list(pool.map(put, range(len(files)))) == [200] * len(files)
+    assert seen(both, "digits")["generation"] == 1 + len(files)
+
+
+def test_the_id_of_a_request_goes_with_it(both: Both) -> None:
+    answer = both[1].client.post("/v1/tasks/digits/load", headers={**ADMIN, "x-request-id": "mine"})
+    assert answer.headers.get_list("x-request-id") == ["mine"]
+    assert len(answer.headers.get_list("date")) == 1
+
+
+def test_nothing_changes_until_all_are_there(files: Files, tmp_path: Path) -> None:
+    settings = small_settings(files, admin_key=KEY, watch=False)
+    for number in range(2):
+        with serving(settings, Siblings(tmp_path, number, 2)) as alone:
+            answer = post(alone, "/v1/tasks/digits/load")
+            assert (answer.status_code, answer.json()["error_type"]) == (503, "not_ready")
+            assert "retry-after" in answer.headers
+            assert alone.client.get("/v1/tasks/digits").json()["generation"] == 1
+
+
+def test_one_that_cannot_follow_is_told(files: Files, tmp_path: Path) -> None:
+    write_foldable(files.tasks, "foldable")
+    settings = small_settings(files, admin_key=KEY, watch=False)
+    small = small_settings(files, admin_key=KEY, watch=False, folded_bytes=1)
+    with serving(settings, Siblings(tmp_path, 0, 2)) as first, serving(small, Siblings(tmp_path, 1, 2)):
+        answer = post(first, "/v1/tasks/foldable/pin")
+        assert answer.status_code == 503
+        assert answer.json()["error"].startswith("one of the processes did not follow: ConflictError: ")
+
+
+def test_what_needs_the_admin_key_is_a_change_and_nothing_else_is(service: Serving) -> None:
+    found, refused = [], []
+    for path, operations in service.client.get("/openapi.json").json()["paths"].items():
+        for method in operations:
+            asked = path.replace("{", "").replace("}", "")
+            scope = {"type": "http", "method": method.upper(), "path": asked, "headers": []}
+            found += [(method, path)] if changes(scope) else []
+            refused += [(method, path)] if service.client.request(method, asked).status_code == 403 else []
+    assert found == refused
+    assert len(found) == 8
