@@ -82,6 +82,10 @@ class Catalog:
         """The content of a task file; raises TaskError if it cannot be read."""
         return self._files.read(path)
 
+    def skip_to(self, name: str, generation: int) -> None:
+        """What is next put into service by that name has at least this generation, which another process gave it."""
+        self._generations[name] = max(self._generations.get(name, 0), generation - 1)
+
     def load(self, name: str) -> Entry:
         """Reads a task's file and puts it into service; if that fails, what served before goes on serving.
 

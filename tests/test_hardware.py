@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from service.hardware import cores, pick_device, pick_dtype, quota
+from service.hardware import cores, pick_device, pick_dtype, quota, share_of_cores
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -63,6 +63,12 @@ def test_quotas_of_control_groups_count(name: str, tmp_path: Path) -> None:
 
 def test_this_machine_has_a_core() -> None:
     assert 1 <= cores() <= len(os.sched_getaffinity(0))
+
+
+def test_processes_share_the_cores() -> None:
+    assert share_of_cores(1) == cores()
+    assert share_of_cores(2) == max(1, cores() // 2)
+    assert share_of_cores(10_000) == 1
 
 
 def test_auto_is_a_device_and_a_type_that_compute() -> None:

@@ -14,6 +14,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pictures
@@ -25,6 +26,7 @@ from small import small_backbone, small_header
 
 from benchmarks.servers import READY, Server, StartError, fpet_command, start, state
 from fpet.cli import main
+from service.hardware import share_of_cores
 
 PROCESSES = 2
 PATH = "/v1/tasks/digits/classify"
@@ -61,6 +63,18 @@ def get(server: Server, path: str) -> str:
         return text
 
 
+def open_files(pid: int) -> Iterator[str]:
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed by now
+            yield str(file.readlink())
+
+
+def await_end(server: Server) -> None:
+    give_up = time.monotonic() + SECONDS
+    while server.alive:
+        assert time.monotonic() < give_up
+
+
 def classify(server: Server) -> dict[str, object]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("POST", PATH, pictures.png(), {"content-type": "image/png"})
@@ -84,6 +98,19 @@ def test_their_metrics_and_savings_are_told_as_of_one(several: Server) -> None:
         assert sum(saving["images"] for saving in savings) == sum(before) + 20
         statistics = json.loads(get(several, "/v2/models/digits/stats"))["model_stats"][0]
         assert statistics["inference_stats"]["success"]["count"] >= 20
+
+
+def test_they_share_the_cores(several: Server) -> None:
+    of = dict(re.findall(r'^fpet_parallelism{of="(\w+)"} (\S+)', get(several, "/metrics"), re.M))
+    assert float(of["workers"]) * float(of["threads"]) <= share_of_cores(PROCESSES)
+
+
+def test_only_their_user_may_enter_the_folder_of_their_sockets(several: Server) -> None:
+    listed = Path("/proc/net/unix").read_text().splitlines()
+    held = {link for pid in answering(several) for link in open_files(pid)}
+    paths = [Path(line.split()[7]) for line in listed if f"socket:[{line.split()[6]}]" in held and "/" in line]
+    assert sorted({path.name for path in paths}) == ["0", "1"]
+    assert {path.parent.stat().st_mode & 0o777 for path in paths} == {0o700}
 
 
 def test_the_work_is_shared(several: Server) -> None:
@@ -134,13 +161,22 @@ def test_every_request_that_they_took_is_answered(small_files: Files, tmp_path: 
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+def test_an_interrupt_ends_them(small_files: Files, tmp_path: Path) -> None:
+    server = start_several(small_files, tmp_path)
+    pids = answering(server)
+    os.kill(server.pid, signal.SIGINT)
+    await_end(server)
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in a shell's background: all end, without a word
+    assert server.end() == (0 if ignored else 130)
+    assert not any(state(pid) for pid in pids)
+    assert (tmp_path / "log").read_text() == ("" if ignored else "fpet: interrupted\n")
+
+
 def test_if_one_ends_by_itself_all_end(small_files: Files, tmp_path: Path) -> None:
     server = start_several(small_files, tmp_path)
     pids = answering(server)
     os.kill(pids[0], signal.SIGKILL)
-    give_up = time.monotonic() + SECONDS
-    while server.alive:
-        assert time.monotonic() < give_up
+    await_end(server)
     assert server.end() == 1
     assert not any(state(pid) for pid in pids)
     log = (tmp_path / "log").read_text()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import json
+import logging
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -9,9 +14,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from changing import task_file
-from serving import ADMIN, KEY, Files, Serving, copy_files, serving, small_settings, write_foldable
+from changing import put, task_file
+from serving import ADMIN, KEY, SECONDS, Files, Serving, copy_files, serving, small_settings, write_foldable
 
+from service.logs import JsonFormatter
 from service.processes.forwarding import changes
 from service.processes.siblings import Siblings
 
@@ -52,7 +58,7 @@ def post(service: Serving, path: str) -> httpx.Response:
 def test_every_change_is_one_of_both(both: Both, asked: Serving, files: Files, tmp_path: Path) -> None:
     old = seen(both, "digits")
     data = task_file(tmp_path, seed=1)
-    answer = asked.client.put("/v1/tasks/digits", headers=ADMIN, content=data)
+    answer = put(asked, "digits", data)
     assert (answer.status_code, answer.json()) == (200, seen(both, "digits"))
     assert answer.headers["etag"] == f'"{answer.json()["digest"]}"'
     assert (answer.json()["generation"], answer.json()["digest"] != old["digest"]) == (2, True)
@@ -69,14 +75,14 @@ def test_every_change_is_one_of_both(both: Both, asked: Serving, files: Files, t
     assert asked.client.delete("/v1/tasks/digits", headers=ADMIN).status_code == 204
     assert seen(both, "digits")["error_type"] == "unknown_task"
     assert not (files.tasks / "digits.safetensors").exists()
-    answer = asked.client.put("/v1/tasks/digits", headers=ADMIN, content=data)
+    answer = put(asked, "digits", data)
     assert (answer.status_code, answer.json()) == (201, seen(both, "digits"))
     assert answer.json()["generation"] == 5
 
 
 def test_what_is_pinned_is_pinned_in_both(both: Both, asked: Serving, tmp_path: Path) -> None:
     data = write_foldable(tmp_path, "foldable").read_bytes()
-    assert asked.client.put("/v1/tasks/foldable", headers=ADMIN, content=data).status_code == 201
+    assert put(asked, "foldable", data).status_code == 201
     assert post(asked, "/v1/tasks/foldable/pin").status_code == 200
     told = seen(both, "foldable")
     assert (told["pinned"], told["path"]) == (True, "folded")
@@ -87,15 +93,15 @@ def test_what_is_pinned_is_pinned_in_both(both: Both, asked: Serving, tmp_path: 
 def test_what_is_refused_changes_nothing(both: Both, asked: Serving, tmp_path: Path) -> None:
     before, data = seen(both, "digits"), task_file(tmp_path, seed=1)
 
-    def put(content: bytes, **headers: str) -> tuple[int, str]:
+    def refused(content: bytes, **headers: str) -> tuple[int, str]:
         answer = asked.client.put("/v1/tasks/digits", headers=headers, content=content)
         return answer.status_code, answer.json()["error_type"]
 
-    assert put(data) == (401, "unauthorized")
-    assert put(data, authorization="Bearer wrong") == (403, "forbidden")
-    assert put(b"no task", **ADMIN) == (422, "invalid_task")
-    assert put(b"", **ADMIN) == (400, "bad_request")
-    assert put(data, **ADMIN, **{"if-match": '"other"'}) == (409, "conflict")
+    assert refused(data) == (401, "unauthorized")
+    assert refused(data, authorization="Bearer wrong") == (403, "forbidden")
+    assert refused(b"no task", **ADMIN) == (422, "invalid_task")
+    assert refused(b"", **ADMIN) == (400, "bad_request")
+    assert refused(data, **ADMIN, **{"if-match": '"other"'}) == (409, "conflict")
     assert post(asked, "/v1/tasks/nothing/load").status_code == 404
     assert seen(both, "digits") == before
 
@@ -103,18 +109,69 @@ def test_what_is_refused_changes_nothing(both: Both, asked: Serving, tmp_path: P
 def test_changes_that_cross_leave_both_alike(both: Both, tmp_path: Path) -> None:
     files = [task_file(tmp_path, seed=seed) for seed in range(1, 7)]
 
-    def put(index: int) -> int:
-        return both[index % 2].client.put("/v1/tasks/digits", headers=ADMIN, content=files[index]).status_code
+    def change(index: int) -> int:
+        return put(both[index % 2], "digits", files[index]).status_code
 
     with ThreadPoolExecutor(len(files)) as pool:
-        assert list(pool.map(put, range(len(files)))) == [200] * len(files)
+        assert list(pool.map(change, range(len(files)))) == [200] * len(files)
     assert seen(both, "digits")["generation"] == 1 + len(files)
 
 
-def test_the_id_of_a_request_goes_with_it(both: Both) -> None:
-    answer = both[1].client.post("/v1/tasks/digits/load", headers={**ADMIN, "x-request-id": "mine"})
-    assert answer.headers.get_list("x-request-id") == ["mine"]
-    assert len(answer.headers.get_list("date")) == 1
+def test_generations_that_differ_are_the_same_after_a_change(both: Both) -> None:
+    for _ in range(3):  # as if a file had changed more often than the other looked
+        both[0].on_loop(lambda: both[0].runtime.catalog.load("digits"))
+    assert [service.client.get("/v1/tasks/digits").json()["generation"] for service in both] == [4, 1]
+    assert post(both[1], "/v1/tasks/digits/load").json() == seen(both, "digits")
+    assert seen(both, "digits")["generation"] == 5
+
+
+def test_of_changes_on_a_condition_that_cross_one_is_made(both: Both, tmp_path: Path) -> None:
+    condition = {"if-match": f'"{seen(both, "digits")["digest"]}"'}
+    files = [task_file(tmp_path, seed=seed) for seed in range(1, 7)]
+
+    def change(index: int) -> int:
+        return put(both[index % 2], "digits", files[index], **condition).status_code
+
+    with ThreadPoolExecutor(len(files)) as pool:
+        assert sorted(pool.map(change, range(len(files)))) == [200, *[409] * (len(files) - 1)]
+    assert seen(both, "digits")["generation"] == 2
+
+
+def test_a_change_waits_until_the_one_before_is_followed(both: Both, tmp_path: Path) -> None:
+    first, second = both
+    files = [task_file(tmp_path, seed=seed) for seed in (1, 2)]
+    released = threading.Event()
+    second.on_loop(lambda: asyncio.ensure_future(second.runtime.administer(released.wait)))
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            changed = [pool.submit(put, first, "digits", data) for data in files]
+            first.until(lambda: first.client.get("/v1/tasks/digits").json()["generation"] == 2)
+            for _ in range(300):  # requests in whose time the other change could be made
+                assert first.client.get("/v1/tasks/digits").json()["generation"] == 2
+            released.set()
+            assert [one.result().status_code for one in changed] == [200, 200]
+    finally:
+        released.set()
+    assert seen(both, "digits")["generation"] == 3
+
+
+def test_the_key_is_looked_at_before_the_body(both: Both) -> None:
+    connection = http.client.HTTPConnection(*both[1].address, timeout=SECONDS)
+    connection.putrequest("PUT", "/v1/tasks/digits")
+    connection.putheader("authorization", "Bearer wrong")
+    connection.putheader("content-length", "1000")
+    connection.endheaders()
+    assert connection.getresponse().status == 403  # and no body came
+    connection.close()
+
+
+def test_the_id_of_a_request_goes_with_it(both: Both, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "service.requests")
+    caplog.handler.setFormatter(JsonFormatter())
+    answer = post(both[1], "/v1/tasks/digits/load")
+    told = [json.loads(line) for line in caplog.text.splitlines()]
+    assert {one["request_id"] for one in told if one.get("method") == "POST"} == {answer.headers["x-request-id"]}
+    assert len(answer.headers.get_list("x-request-id")) == len(answer.headers.get_list("date")) == 1
 
 
 def test_nothing_changes_until_all_are_there(files: Files, tmp_path: Path) -> None:

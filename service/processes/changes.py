@@ -83,6 +83,7 @@ class Changes:
         runtime, catalog, name = self._runtime, self._runtime.catalog, change.task
 
         def serve() -> None:
+            catalog.skip_to(name, change.generation)
             catalog.scan()
             if not _is(catalog.entry(name).task, change):
                 entry = catalog.load(name)

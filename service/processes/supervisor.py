@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 _FAILED = 1
 _GRACE_SECONDS = 5.0  # for threads and memory, once all is answered
-_HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -44,8 +43,9 @@ class _Processes:
             process.terminate()
 
     def hand_on(self, number: int) -> None:
+        """Tells them to stop; by a second SIGINT, to stop at once."""
+        self._signal(number if self.received else signal.SIGTERM)
         self.received.append(number)
-        self._signal(number)
 
     def await_end(self) -> tuple[int, int | None]:
         """Waits until one has ended; its number and exit code, a signal's being negative."""
@@ -83,7 +83,7 @@ def supervise(settings: Settings) -> int:
         port = doors[0][0].getsockname()[1]
         doors += [_bind(settings.model_copy(update={"port": port}), stack) for _ in range(settings.processes - 1)]
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-        logger.info("%d processes running on http://%s:%d", settings.processes, shown, port)
+        logger.info("starting %d processes on http://%s:%d", settings.processes, shown, port)
         stack.callback(processes.end)
         complaints = [
             _start(processes, settings, Siblings(folder, number, len(doors)), door) for number, door in enumerate(doors)
@@ -116,7 +116,9 @@ def _start(processes: _Processes, settings: Settings, siblings: Siblings, door: 
 @contextmanager
 def _handed_on(processes: _Processes) -> Iterator[None]:
     """Signals that stop a service go to its processes; SIGHUP too, unless `nohup` asked to ignore it."""
-    numbers = [one for one in _HANDED_ON if signal.getsignal(one) is not signal.SIG_IGN]
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {one: signal.signal(one, lambda number, _: processes.hand_on(number)) for one in numbers}
     try:
         yield
