@@ -165,9 +165,11 @@ def test_the_key_is_looked_at_before_the_body(both: Both) -> None:
     connection.close()
 
 
-def test_the_id_of_a_request_goes_with_it(both: Both, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_id_of_a_request_goes_with_it(
+    both: Both, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO, "service.requests")
-    caplog.handler.setFormatter(JsonFormatter())
+    monkeypatch.setattr(caplog.handler, "formatter", JsonFormatter())  # all tests have the same handler
     answer = post(both[1], "/v1/tasks/digits/load")
     told = [json.loads(line) for line in caplog.text.splitlines()]
     assert {one["request_id"] for one in told if one.get("method") == "POST"} == {answer.headers["x-request-id"]}
