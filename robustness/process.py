@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,19 +14,19 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Usage:
-    """resident: bytes in memory; descriptors: open files and connections."""
+    """Of several together; resident: bytes in memory; descriptors: open files and connections."""
 
     resident: int
     descriptors: int
 
     @classmethod
-    def of(cls, pid: int) -> Usage:
-        """Of a process; raises OSError if it runs no more."""
-        folder = Path(f"/proc/{pid}")
-        resident = held(folder / "status")["VmRSS"]
-        if not resident:
-            raise ProcessLookupError(f"{folder}: the process has ended")
-        return cls(resident, len(list((folder / "fd").iterdir())))
+    def of(cls, pids: Sequence[int]) -> Usage:
+        """Of processes; raises OSError if one runs no more."""
+        folders = [Path(f"/proc/{pid}") for pid in pids]
+        resident = [held(folder / "status")["VmRSS"] for folder in folders]
+        if not all(resident):
+            raise ProcessLookupError(f"{folders[resident.index(0)]}: the process has ended")
+        return cls(sum(resident), sum(len(list((folder / "fd").iterdir())) for folder in folders))
 
     def __str__(self) -> str:
         return f"{self.resident / MIB:.0f} MiB, {self.descriptors} descriptors"

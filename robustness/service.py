@@ -34,8 +34,8 @@ class Service:
         return self._server.alive
 
     def usage(self) -> Usage:
-        """What its process holds."""
-        return Usage.of(self._server.pid)
+        """What its processes hold."""
+        return Usage.of(self._server.processes())
 
     def kill(self) -> None:
         """Ends it without a warning."""

@@ -40,13 +40,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0, help="how long (default: 20)")
     parser.add_argument("--seed", type=int, default=0, help="draws other requests and faults (default: 0)")
+    parser.add_argument("--processes", type=int, default=1, help="of the service (default: 1)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder) / "tasks") as full:
         if not full:
             print("no disk can be mounted here: a full one is left out")
-        service = Service(Path(folder) / "tasks", Path(folder) / "log", {"dtype": "float32", "calibration-repeats": 1})
+        options = {"dtype": "float32", "calibration-repeats": 1, "processes": arguments.processes}
+        service = Service(Path(folder) / "tasks", Path(folder) / "log", options)
         ledger, supervisor = soak(service, 60 * arguments.minutes, arguments.seed, full=full)
-        print(f"seed {arguments.seed}, {arguments.minutes:g} minutes, {_CLIENTS} clients\n")
+        print(f"seed {arguments.seed}, {arguments.minutes:g} minutes, {_CLIENTS} clients")
+        print(f"processes of the service: {arguments.processes}\n")
         print(table(("", ""), [(what, f"{count:,}") for what, count in sorted(ledger.counts.items())]))
         rows = [(str(i), str(life.ready), str(life.end)) for i, life in enumerate(supervisor.lives, start=1)]
         print(table(("process", "when ready", "at its end"), rows))

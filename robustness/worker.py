@@ -97,7 +97,7 @@ class Worker:
         if self._shared[_INDEX] < first + _WARM * (last - first):
             return
         try:
-            resident = Usage.of(self._process.pid or 0).resident
+            resident = Usage.of([self._process.pid or 0]).resident
         except OSError:  # it has ended
             return
         self._warm = resident if self._warm is None else min(self._warm, resident)

@@ -8,11 +8,11 @@ from starlette.types import Scope
 
 from service.auth import check_client
 from service.exchange import infers
-from service.routes import classify, v2
+from service.routes import classify, v2_infer
 from service.routes.common import name_tasks, split_names
 from service.runtime import Runtime
 
-_ROUTES = [route for part in (classify, v2) for route in part.router.routes if infers(route)]
+_ROUTES = [route for part in (classify, v2_infer) for route in part.router.routes if infers(route)]
 
 
 def check_queue(scope: Scope, runtime: Runtime) -> None:

@@ -33,7 +33,7 @@ from service.processes.forwarding import REQUEST, ToFirst, answer
 from service.processes.siblings import ALONE, Siblings
 from service.processes.whole import Whole
 from service.room import Room
-from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_repository
+from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_infer, v2_repository
 from service.routes.common import client
 from service.routes.described import errors
 from service.runtime import running
@@ -45,7 +45,7 @@ _DESCRIPTION = """Image classifiers from one frozen Vision Transformer, small ad
 Every error is `{"error": sentence, "error_type": word}`."""
 
 _PUBLIC = (health.router, v2.health, admin.router)  # the last asks for the admin key itself
-_PRIVATE = tuple(part.router for part in (classify, explain, tasks, savings, v2, v2_repository))
+_PRIVATE = tuple(part.router for part in (classify, v2_infer, explain, tasks, savings, v2, v2_repository))
 
 
 def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:

@@ -94,9 +94,7 @@ class Metrics:
         self.queue_seconds = self._histogram("queue_duration_seconds", "Decoded to the start of the forward.")
         self.decode_seconds = self._histogram("decode_duration_seconds", "Decoding the images of a request.")
         self._forward_duration = self._histogram("forward_duration_seconds", "One batch in the model.", "tokens")
-        self._parallelism = self._gauge(
-            "parallelism", "Forwards at once in a process (workers), threads in each (threads).", "of"
-        )
+        self._parallelism = self._gauge("parallelism", "Of a process: forwards at once, threads in each.", "of")
         self._trials = self._gauge(
             "trial_forwards_per_second", "Measured at start-up to choose them, by workers x threads.", "way"
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -25,19 +26,21 @@ _LARGEST = frozenset(
 
 
 class Sums(Collector):
-    """What processes collected; series with the same labels are one, whose value is their sum unless sums say nothing.
+    """What one process collects with what others packed; series with the same labels are one, whose value is their sum
+    unless sums say nothing.
 
     So the largest of the processes' starts is told as that of all: when one began anew, they all did.
     """
 
-    def __init__(self, parts: Sequence[Iterable[Metric]]) -> None:
-        self._parts = parts
+    def __init__(self, own: Collector, packed: Sequence[bytes]) -> None:
+        self._own = own
+        self._packed = packed
 
     def collect(self) -> Iterator[Metric]:
-        """The families, in the order in which they come first."""
+        """The families, in the order in which they come first. What was packed is read here, which takes time too."""
         families: dict[str, Metric] = {}
         values: dict[str, dict[tuple[str, frozenset[tuple[str, str]]], float]] = {}
-        for family in (family for part in self._parts for family in part):
+        for family in chain(self._own.collect(), *map(_unpack, self._packed)):
             families.setdefault(family.name, family)
             known = values.setdefault(family.name, {})
             for sample in family.samples:
@@ -64,12 +67,9 @@ def pack(collector: Collector) -> bytes:
     ).encode()
 
 
-def unpack(data: bytes) -> list[Metric]:
-    """What was packed."""
-    families = []
+def _unpack(data: bytes) -> Iterator[Metric]:
     for name, documentation, kind, unit, samples in json.loads(data):
         family = Metric(name, documentation, kind, unit)
         for sample in samples:
             family.add_sample(*sample)
-        families.append(family)
-    return families
+        yield family

@@ -69,8 +69,8 @@ class _Processes:
 def supervise(settings: Settings) -> int:
     """Serves in `settings.processes` processes until a signal; returns the exit code, 1 if one of them ended by itself.
 
-    Then all of them end, after they have answered what they accepted, as a single process would have: who started the
-    service starts all of it again, and its counters begin anew together.
+    Then the others end too, after they have answered what they accepted: who started the service starts all of it
+    again, and its counters begin anew together.
 
     Raises:
         FpetError: if the address cannot be used, or one of them cannot begin, with its reason.
@@ -79,9 +79,10 @@ def supervise(settings: Settings) -> int:
     with ExitStack() as stack:
         stack.enter_context(_handed_on(processes))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fpet-")))
-        doors = [_bind(settings, stack)]
-        port = doors[0][0].getsockname()[1]
-        doors += [_bind(settings.model_copy(update={"port": port}), stack) for _ in range(settings.processes - 1)]
+        doors, port = [], settings.port
+        for _ in range(settings.processes):
+            doors.append([stack.enter_context(one) for one in bind_shared(settings.host, port)])
+            port = doors[0][0].getsockname()[1]
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("starting %d processes on http://%s:%d", settings.processes, shown, port)
         stack.callback(processes.end)
@@ -98,10 +99,6 @@ def supervise(settings: Settings) -> int:
         return _FAILED
     signal.raise_signal(processes.received[0])  # as processes should end that a signal ended
     return 0
-
-
-def _bind(settings: Settings, stack: ExitStack) -> list[socket.socket]:
-    return [stack.enter_context(one) for one in bind_shared(settings.host, settings.port)]
 
 
 def _start(processes: _Processes, settings: Settings, siblings: Siblings, door: Sequence[socket.socket]) -> Connection:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from service.errors import NotReadyError
 from service.processes.changes import CHANGE, Changes
 from service.processes.siblings import Answer, Siblings
-from service.processes.sums import Sums, pack, unpack
+from service.processes.sums import Sums, pack
 from service.runtime import Runtime, Status
 
 _HEALTH, _METRICS = "health", "metrics"
@@ -70,7 +70,7 @@ class Whole:
         except TimeoutError as error:
             raise NotReadyError("one of the processes does not answer", passing=True) from error
         own = self.runtime.metrics.registry
-        return Sums([own.collect(), *(unpack(one) for one in told if one is not None)]) if told else own
+        return Sums(own, [one for one in told if one is not None]) if told else own
 
     def _health(self) -> Health:
         runtime = self.runtime

@@ -1,0 +1,122 @@
+"""POST /v2/models/{model}/infer: images to labels by the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from service.batcher import Ticket
+from service.deadline import Deadline
+from service.disconnect import unless_gone
+from service.exchange import inferring
+from service.inference import Inference
+from service.inputs import BYTES, JSON, read_body
+from service.loaded import LoadedTask
+from service.routes.classify import timing_headers, timings
+from service.routes.common import DeadlineHeader, deadline_after, hold, note, runtime_of
+from service.routes.described import TIMES, Described, errors, told
+from service.routes.v2 import MODEL, VERSION, ModelDep, VersionDep
+from service.runtime import Runtime
+from service.schemas import TokenCounts
+from service.v2.answer import answer
+from service.v2.binary import HEADER_LENGTH, inflate
+from service.v2.request import Question, read_request
+from service.v2.schemas import InferRequest, InferResponse
+from service.v2.tensors import Limits
+
+router = APIRouter(tags=["open inference protocol"], route_class=Described)
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BODY: dict[str, Any] = {
+    # No argument of the routes: what it says is read with the body, and refused as a part of it.
+    "parameters": [
+        {
+            "name": HEADER_LENGTH,
+            "in": "header",
+            "description": "bytes of the JSON, if those of tensors follow it",
+            "schema": {"type": "integer", "minimum": 0},
+        }
+    ],
+    "requestBody": {
+        "required": True,
+        "description": "JSON, and behind it bytes of tensors if Inference-Header-Content-Length says where it ends",
+        "content": {JSON: {"schema": InferRequest.model_json_schema()}, BYTES: _BINARY},
+    },
+}
+_INFER: dict[str, Any] = {
+    "response_model": InferResponse,
+    "response_model_exclude_none": True,
+    "responses": {
+        200: {"content": {BYTES: _BINARY}, **told(*TIMES, HEADER_LENGTH)},
+        **errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+    },
+    "openapi_extra": _BODY,
+}
+
+
+@router.post(MODEL + "/infer", **_INFER)
+@inferring
+async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader = None) -> Response:
+    """Labels images: encoded, as pixels, or normalised by the client."""
+    return await _infer(request, task, x_deadline_ms)
+
+
+@router.post(VERSION + "/infer", **_INFER)
+@inferring
+async def infer_version(request: Request, task: VersionDep, x_deadline_ms: DeadlineHeader = None) -> Response:
+    """The same, if the model is at this version."""
+    return await _infer(request, task, x_deadline_ms)
+
+
+async def _infer(request: Request, task: LoadedTask, milliseconds: float | None) -> Response:
+    loop = asyncio.get_running_loop()
+    arrived = loop.time()
+    runtime = runtime_of(request)
+    deadline = deadline_after(milliseconds, runtime)
+    with runtime.inferences.admitted([task]) as ticket:
+        body = await read_body(request, deadline, runtime.settings.max_body)
+        question, inference = await unless_gone(request, _ask(request, body, ticket, task, runtime, deadline=deadline))
+    note(request, task, inference)
+    answered = answer(task, question, inference.outputs)
+    tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
+    headers = timing_headers(task.digest, tokens, timings(inference, loop.time() - arrived))
+    if answered.header_length is None:
+        return Response(answered.body, media_type=JSON, headers=headers)
+    return Response(answered.body, media_type=BYTES, headers=headers | {HEADER_LENGTH: str(answered.header_length)})
+
+
+async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
+    """The body as its Content-Encoding says, of which what it grows by takes room too."""
+    encoding = request.headers.get("content-encoding")
+    if encoding is None:
+        return body
+    inflated = await asyncio.get_running_loop().run_in_executor(
+        runtime.reader.pool, inflate, body, encoding, runtime.settings.max_body
+    )
+    hold(request, max(0, len(inflated) - len(body)))
+    return inflated
+
+
+async def _ask(
+    request: Request, body: bytes, ticket: Ticket, task: LoadedTask, runtime: Runtime, *, deadline: Deadline
+) -> tuple[Question, Inference]:
+    limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
+    async with deadline.limit():  # parsing waits for a thread, as decoding does
+        body = await _inflated(request, body, runtime)
+        question = await asyncio.get_running_loop().run_in_executor(
+            runtime.reader.pool, read_request, body, request.headers.get(HEADER_LENGTH), limits
+        )
+    if question.timeout is not None and question.timeout < deadline.seconds:
+        deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout, asked_for=True)
+    return question, await _run(ticket, task, question, runtime, deadline)
+
+
+async def _run(ticket: Ticket, task: LoadedTask, question: Question, runtime: Runtime, deadline: Deadline) -> Inference:
+    if isinstance(question.images, list):
+        (inference,) = await runtime.inferences.images(
+            ticket, [task], question.images, reduced=question.reduced, deadline=deadline
+        )
+        return inference
+    return await runtime.inferences.pixels(ticket, task, question.images, reduced=question.reduced, deadline=deadline)
