@@ -1,4 +1,4 @@
-"""The README is true: its Python runs, its curl commands answer, and what it lists is there."""
+"""README and docs are true: their Python runs, their curl commands answer, and what they list and link is there."""
 
 from __future__ import annotations
 
@@ -20,11 +20,34 @@ from service.app import create_app
 from service.settings import Settings
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+MORE_PAGES = [ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "weights/README.md", "robustness/README.md")]
+TEXT = "\n".join(page.read_text() for page in PAGES)
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that a viewer of Markdown gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *MORE_PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    readme = PAGES[0].read_text()
+    for page in [*PAGES[1:], *MORE_PAGES]:
+        assert f"]({page.relative_to(ROOT)})" in readme, page
 
 
 @pytest.fixture(scope="module")
@@ -91,30 +114,30 @@ def test_the_documented_answer_has_the_fields_of_a_real_one(embedded_service: Se
 
 def test_every_path_is_listed() -> None:
     for path in create_app(Settings(calibration_repeats=0)).openapi()["paths"]:
-        assert f"{path}`" in README, path
+        assert f"{path}`" in TEXT, path
 
 
 def test_every_status_of_an_error_is_listed_and_no_other() -> None:
     paths = create_app(Settings(calibration_repeats=0)).openapi()["paths"]
     answers = {status for methods in paths.values() for method in methods.values() for status in method["responses"]}
-    listed = re.findall(r"^\| (\d{3}(?:, \d{3})*) \| ", README, re.MULTILINE)
+    listed = re.findall(r"^\| (\d{3}(?:, \d{3})*) \| ", TEXT, re.MULTILINE)
     errors = {one for one in answers if one >= "400"} | {"405"}  # which is of no method that a path has
     assert {status for row in listed for status in row.split(", ")} == errors
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "serve"])
 def test_every_command_is_named(command: str) -> None:
-    assert f"fpet {command}" in README
+    assert f"fpet {command}" in TEXT
 
 
 @pytest.mark.parametrize("method", methods(), ids=lambda method: f"{method.role} {method.kind}")
 def test_every_method_is_listed_with_its_numbers(method: MethodInfo) -> None:
     folds = "yes" if method.foldable else "no"
     last = folds if method.role == "adapter" else str(method.tokens)
-    assert re.search(rf"^\| `{method.kind}` \| .* \| {method.parameters:,} \| {last} \|$", README, re.MULTILINE)
+    assert re.search(rf"^\| `{method.kind}` \| .* \| {method.parameters:,} \| {last} \|$", TEXT, re.MULTILINE)
 
 
 def test_every_make_target_is_named() -> None:
     targets = re.findall(r"^(\w+): ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for target in targets:
-        assert f"make {target}" in README, target
+        assert f"make {target}" in TEXT, target
