@@ -32,7 +32,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _faster_by_products(q: Tensor, bias: Tensor | None) -> bool:
-    if q.device.type != "cpu" or torch.compiler.is_compiling():
+    if q.device.type != "cpu" or torch.compiler.is_compiling() or not len(q):
         return False
     # For a bias with a gradient torch has no fused kernel there: it would keep all scores, in float32.
     return q.dtype == torch.bfloat16 or (q.dtype == torch.float32 and bias is not None and bias.requires_grad)

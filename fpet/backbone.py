@@ -61,10 +61,13 @@ class Backbone:
     resampled_from: tuple[int, int] | None = None
 
     def move(self, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
-        """Moves the weights to a device, as another type if one is given; UnsupportedError if they cannot be there.
+        """Moves the weights to a device, as another floating type if one is given; UnsupportedError if they cannot be
+        there, or of that type.
 
         For a GPU, `fpet.gpu.settle` holds from now on.
         """
+        if dtype is not None and not dtype.is_floating_point:
+            raise UnsupportedError(f"weights are floating values, not {dtype}".replace("torch.", ""))
         try:
             torch.zeros(1, device=device).item()  # meta would take the weights, but holds no values
             settle(device)
@@ -223,6 +226,8 @@ def _make(architecture: str, arguments: Mapping[str, object], normalization: Map
     options = {**timm_arguments(arguments), "num_classes": 0, "pretrained_cfg_overlay": dict(normalization)}
     try:
         vit = timm.create_model(architecture, pretrained=False, **options)
+        if getattr(vit, "dynamic_img_size", False):  # some have it of themselves; then patches come as a grid
+            vit = timm.create_model(architecture, pretrained=False, dynamic_img_size=False, **options)
     except Exception as error:  # timm meets wrong arguments with errors of every kind
         raise BackboneError(f"timm cannot make {architecture!r} with {dict(arguments)}: {error}") from error
     refuse_uncovered(vit, architecture)

@@ -72,7 +72,8 @@ class CudaGraphs:
 
 
 class Captured:
-    """The forwards of up to so many images of a family's tasks. Any thread may call the methods.
+    """The forwards of up to so many images of a family's tasks. Any thread may call the methods, all on one stream of
+    the device, by which what one of them copies waits for what another replays.
 
     weights: of a task of the family, on the device and in the precision of all; size: (H, W) of the images.
     """

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# What rounding explains of an embedding, as a multiple of the root of the precision: 0.3 % of it in float32.
-_TOLERANCE = 10
+# What rounding explains of an embedding. In bfloat16 those of the embedded tasks are 0.5 to 1.4 % from float32's.
+_TOLERANCES = {torch.float16: 0.01, torch.bfloat16: 0.06}
+_TOLERANCE = 0.003  # in float32 and beyond
 
 
 def noise(vit: nn.Module, images: int = 1) -> Tensor:
     """Normal values [images, 3, H, W], always the same, of the size that timm's `vit` takes, its dtype and device."""
     backbone: Any = vit
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(0)
     shape = (images, 3, *backbone.patch_embed.img_size)
-    return torch.randn(shape, generator=generator).to(backbone.patch_embed.proj.weight)
+    return torch.randn(shape, generator=generator, device="cpu").to(backbone.patch_embed.proj.weight)
 
 
 def beyond_rounding(found: Tensor, expected: Tensor, dtype: torch.dtype) -> float | None:
@@ -27,5 +28,5 @@ def beyond_rounding(found: Tensor, expected: Tensor, dtype: torch.dtype) -> floa
     """
     expected = expected.float()
     difference = (found.float() - expected).norm().item()
-    explained = _TOLERANCE * torch.finfo(dtype).eps ** 0.5 * expected.norm().item()
+    explained = _TOLERANCES.get(dtype, _TOLERANCE) * expected.norm().item()
     return None if difference <= explained < math.inf else difference  # with NaN every comparison is false

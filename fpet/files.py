@@ -7,8 +7,8 @@ import fcntl
 import io
 import json
 import os
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,6 +22,7 @@ from fpet.errors import FpetError
 
 _LENGTH_BYTES = 8
 _UNFINISHED = ".fpet-unfinished"
+_NAME_BYTES = 200
 _ABANDONED_SECONDS = 3600.0  # writing takes seconds
 _MAX_DIMENSIONS = 16  # torch stores tensors with more than 64 but cannot compute with them
 
@@ -76,31 +77,38 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_fo
     Raises:
         `error`: if the disk is full or the folder cannot be written; the old content stays.
     """
-    temporary: str | None = None
+    unfinished: Path | None = None
     try:
         if make_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED, delete=False
-        ) as file:
-            temporary = file.name
+        beside = _beside(path)
+        # With the permissions that any new file has; not where one has that name already.
+        opened = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        unfinished = beside
+        with os.fdopen(opened, "wb", buffering=0) as file:  # after an error nothing is left to be written
             with suppress(OSError):  # on a file system without locks it counts as held for ever
                 fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(data)
-            file.flush()
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
             os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
             status = os.fstat(file.fileno())
-            Path(temporary).replace(path)
-    except BaseException as cause:  # an interrupt as well
-        if temporary is not None:
+            unfinished.replace(path)
+            unfinished = None
+    except OSError as cause:
+        raise error(f"{path}: cannot be written: {cause.strerror}") from cause
+    finally:  # also of an interrupt, which may come while an error is handled
+        if unfinished is not None:
             with suppress(OSError):  # as where the file system became read-only by that error: say that one
-                Path(temporary).unlink(missing_ok=True)
-        if isinstance(cause, OSError):
-            raise error(f"{path}: cannot be written: {cause.strerror}") from cause
-        raise
+                unfinished.unlink(missing_ok=True)
     _sync_names(path.parent)
     return status
+
+
+def _beside(path: Path) -> Path:
+    """A hidden name that nobody else has, of as much of the path's name as fits into the 255 bytes of one."""
+    name = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
+    return path.parent / f".{name}.{secrets.token_hex(8)}{_UNFINISHED}"
 
 
 def _sync_names(folder: Path) -> None:

@@ -153,10 +153,12 @@ def _count(model: AdaptedViT) -> Counts:
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
     # This kernel of attention consists of matrix products, which torch counts; fused ones it counts on some devices.
     attention = sdpa_kernel(SDPBackend.MATH)
+    # Of a model in half precision as of one in float32, in which the image is.
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
+    dtypes = {name: torch.float32 if value.is_floating_point() else value.dtype for name, value in tensors.items()}
     try:
         with FakeTensorMode(), counter, attention, torch.no_grad():
-            shapes = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in tensors.items()}
+            shapes = {name: torch.empty(value.shape, dtype=dtypes[name]) for name, value in tensors.items()}
             functional_call(model, shapes, torch.empty(1, 3, *vit.patch_embed.img_size))
     except DataDependentOutputException as error:
         raise UnsupportedError(

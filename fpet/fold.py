@@ -1,4 +1,4 @@
-"""Writes a foldable adapter into a copy of the backbone's weights: no overhead is left, and any timm loads it.
+"""Writes a foldable adapter into a copy of the backbone's weights: no overhead is left.
 
 One function serves every method. A site that is affine in its input is read off by probing it with the zero vector
 and the unit vectors, in float64; nothing here knows a method's formula.
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fpet.adapters import ADAPTERS
 from fpet.adapters.base import Adapter, BlockAdapter, why_not_folded
@@ -54,7 +55,7 @@ def fold(model: AdaptedViT) -> AdaptedViT:
                 if getattr(type(site), name) is not getattr(BlockAdapter, name):
                     _fold_linear(layer, getattr(site, name))
         if type(adapter).patch_embed is not Adapter.patch_embed:
-            _fold_convolution(vit.patch_embed, adapter.patch_embed)
+            _fold_convolution(vit, adapter.patch_embed)
         if type(adapter).pos_embed is not Adapter.pos_embed:
             _fold_positions(vit, adapter.pos_embed, Layout.of(backbone.geometry).num_tokens)
         if type(adapter).norm is not Adapter.norm:
@@ -102,8 +103,12 @@ def _fold_linear(layer: nn.Linear, site: Site) -> None:
     _replace(layer, *_affine(lambda h: site(double, h), layer.in_features, layer.weight.device))
 
 
-def _fold_convolution(layer: Any, site: Site) -> None:
-    """The patch embedding, whose site is probed with images of a single patch."""
+def _fold_convolution(vit: Any, site: Site) -> None:
+    """The patch embedding, whose site is probed with images of a single patch.
+
+    Where it has no bias, as in CLIP, the position embeddings of the patches take it: stock timm can give it none.
+    """
+    layer = vit.patch_embed
     double = copy.deepcopy(layer).double()
     double.strict_img_size = False
     patch = layer.proj.weight.shape[1:]
@@ -113,6 +118,10 @@ def _fold_convolution(layer: Any, site: Site) -> None:
         return site(double, rows[0].unflatten(-1, patch)).transpose(0, 1)
 
     weight, bias = _affine(embed, patch.numel(), layer.proj.weight.device)
+    if layer.proj.bias is None and vit.pos_embed is not None:
+        prefix = vit.pos_embed.shape[1] - layer.num_patches
+        vit.pos_embed = _sum(vit.pos_embed, F.pad(bias.expand(1, layer.num_patches, -1), (0, 0, prefix, 0)))
+        bias = torch.zeros_like(bias)
     _replace(layer.proj, weight.view_as(layer.proj.weight), bias)
 
 

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
 from fpet.adapters.base import why_not_folded
-from fpet.comparison import beyond_rounding, noise
+from fpet.comparison import noise
 from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
+from fpet.mixing_check import refuse_unmixable
 from fpet.programs import Batch, Programs
 from fpet.reducers import REDUCERS
 from fpet.registry import completed
@@ -27,14 +28,11 @@ from fpet.skeleton import Skeleton
 from fpet.task_weights import Weights, aligned_lengths, refuse_latent, site_parameters
 from fpet.vit import AdaptedViT
 
-# Without meaning at inference: weights are dequantised when they are loaded, and nothing is dropped.
-_TRAINING_ONLY = frozenset({"bits", "dropout"})
-
 
 def family(header: TaskHeader) -> str:
     """What tasks have in common that can share a forward: backbone, methods with their arguments, and image size.
 
-    Bits and dropout are left out, and an argument that is not given counts as its default. Heads may differ.
+    Arguments of training alone are left out, and one that is not given counts as its default. Heads may differ.
     """
     methods = [
         _shape(registry, method) for registry, method in ((ADAPTERS, header.adapter), (REDUCERS, header.reducer))
@@ -48,7 +46,7 @@ class Template:
     model: of any of these tasks, loaded from its file; it is left alone.
 
     Raises:
-        UnsupportedError: if its weights are yet to be rounded, or do not take a batch axis though its adapter mixes.
+        UnsupportedError: if its weights are yet to be rounded, or do not take a batch axis though its methods mix.
     """
 
     def __init__(self, model: AdaptedViT) -> None:
@@ -68,9 +66,8 @@ class Template:
             False: Skeleton(Skeleton(bare.unreduced(), parameters).filled(empty), empty),
         }
         self._programs: dict[tuple[bool, bool], Programs] = {}  # by whether they mix tasks, and reduce tokens
-        # Of our own methods the tests have tried all pairs.
-        if model.adapter.mixes and not type(model.adapter).__module__.startswith("fpet."):
-            _refuse_unmixable(self, model)
+        if model.mixes:
+            refuse_unmixable(model)
 
     @property
     def foldable(self) -> bool:
@@ -85,7 +82,7 @@ class Template:
     @property
     def mixes(self) -> bool:
         """Whether tasks of the family share a batch with each other."""
-        return self._models[True].model.adapter.mixes
+        return self._models[True].model.mixes
 
     @property
     def tokens_vary(self) -> bool:
@@ -102,10 +99,12 @@ class Template:
     def model(self, sites: Tensor, *, reduced: bool = True) -> AdaptedViT:
         """A task's model without its head, or that of a batch with a set of weights an image.
 
-        sites: [P] or [B, P], which are not copied. Where not `reduced`, the model keeps all tokens.
+        sites: [P] or [B, P], which are not copied. Where not `reduced`, the model keeps all tokens. Modules that hold
+        none of the weights are those of the template: the model is to stay in evaluation mode.
 
         Raises:
-            UnsupportedError: for weights of another length, which are those of another family.
+            UnsupportedError: for weights of another length, which are those of another family. Another family may have
+                as many, which only `family` tells.
         """
         return self._models[reduced].filled(self._tensors(sites))
 
@@ -183,28 +182,7 @@ def _stacked(each: Sequence[Weights]) -> Tensor:
     return torch.stack([weights.sites for weights in each]) if is_mixed(each) else each[0].sites
 
 
-def _refuse_unmixable(template: Template, model: AdaptedViT) -> None:
-    """Raises UnsupportedError if weights in a set an image are not the function that they are alone."""
-    own, images = Weights.of(model).sites, noise(model.vit, 2)
-    with torch.inference_mode():
-        # With all tokens: which of them merge may depend on how a number is rounded.
-        alone = template.model(own, reduced=False).features(images)
-        try:
-            mixed = template.model(torch.stack([own, own]), reduced=False).features(images)
-        except Exception as error:  # whatever a foreign method raises
-            raise _unmixable(model, str(error).partition("\n")[0]) from error
-    wrong = beyond_rounding(mixed, alone, own.dtype)
-    if wrong is not None:
-        raise _unmixable(model, f"answers differ by {wrong:.2g}")
-
-
-def _unmixable(model: AdaptedViT, reason: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"the weights of {type(model.adapter).__name__} do not take a batch axis, a set an image, as those of "
-        f"`fpet.linear` do ({reason}); `mixes = False` on the adapter serves it unmixed"
-    )
-
-
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:
+    left_out = registry[method.kind].training_only if method.kind in registry else ()
     arguments = completed(registry, method).arguments
-    return [method.kind, {name: value for name, value in arguments.items() if name not in _TRAINING_ONLY}]
+    return [method.kind, {name: value for name, value in arguments.items() if name not in left_out}]

@@ -116,14 +116,20 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
 
 
 def completed(registry: Mapping[str, type[T]], method: Method) -> Method:
-    """The method with the defaults of those arguments that are not given; an unknown kind has none.
+    """The method with the defaults of those arguments that are not given, and whole numbers as floats where those are
+    due; an unknown kind has none.
 
     Raises:
         UnsupportedError: if the method's package cannot be loaded.
     """
-    known = keyword_parameters(registry[method.kind]) if method.kind in registry else {}
-    values = {name: each.default for name, each in known.items()} | method.arguments
-    return Method(method.kind, {name: value for name, value in values.items() if value is not inspect.Parameter.empty})
+    if method.kind not in registry:
+        return method
+    made = registry[method.kind]
+    hints = typing.get_type_hints(made.__init__)
+    values = {name: each.default for name, each in keyword_parameters(made).items()} | method.arguments
+    given = {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
+    floats = {name: float(value) for name, value in given.items() if hints.get(name) is float and type(value) is int}
+    return Method(method.kind, given | floats)
 
 
 def refuse_untrainable(kind: str, arguments: Mapping[str, object]) -> None:

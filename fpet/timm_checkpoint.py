@@ -8,8 +8,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fpet.backbone import NORM_EPS
-from fpet.errors import TaskError
+from fpet.backbone import NORM_EPS, blueprint
+from fpet.errors import TaskError, UnsupportedError
 from fpet.files import write_safetensors
 from fpet.header import TaskHeader
 from fpet.linear import LowBitLinear
@@ -23,17 +23,26 @@ def write_timm_checkpoint(path: Path, task: Task, model: AdaptedViT) -> None:
     The metadata are those of no task and no backbone: readers of those tell a folded task by the field `folded`.
 
     Raises:
+        UnsupportedError: if the adapter gave layers a bias that timm's model does not have.
         TaskError: if the file cannot be written.
     """
+    state, backbone = timm_state(model), model.backbone
+    known = blueprint(backbone.architecture, backbone.arguments).state_dict().keys()
+    added = sorted(name for name in state.keys() - known if not name.startswith(("head.", "head_dist.")))
+    if added:
+        raise UnsupportedError(
+            f"{path}: timm's {backbone.architecture} with these arguments has no {added[0]!r}, which "
+            f"{task.header.adapter.kind} needs there"
+        )
     folded = {
         "task": task.header.name,
         "digest": task.digest,
         "labels": task.header.labels,
         "preprocessing": dataclasses.asdict(task.header.preprocessing),
-        "architecture": model.backbone.architecture,
-        "arguments": model.backbone.arguments,
+        "architecture": backbone.architecture,
+        "arguments": backbone.arguments,
     }
-    write_safetensors(path, timm_state(model), {"fpet": json.dumps({"folded": folded})}, TaskError)
+    write_safetensors(path, state, {"fpet": json.dumps({"folded": folded})}, TaskError)
 
 
 def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
@@ -47,7 +56,8 @@ def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
     for name, value in head.items():
         state[f"head.{name}"] = value
         if distilled:
-            state[f"head_dist.{name}"] = value  # timm averages the logits of both tokens, we the tokens
+            # timm averages the logits of both tokens, we the tokens; a file holds no tensor twice.
+            state[f"head_dist.{name}"] = value.clone()
     return {name: value.detach().float().cpu().contiguous() for name, value in state.items()}
 
 

@@ -28,8 +28,9 @@ def figure(name: str, model: AdaptedViT, images: Tensor, preprocessing: Preproce
     """A row for each image: the image; what merged in the model, whose reduction has that name; what merges in ToMe.
 
     images: uint8 [B, 3, H, W] at the model's input size. ToMe runs on the same backbone and adapter, in equal steps
-    down to as many tokens, or as near as it gets. The model is put in evaluation mode.
+    down to as many tokens, or as near as it gets. The model keeps its mode.
     """
+    model = model.in_evaluation()
     return _arrange([_row(name, model, image, preprocessing) for image in images])
 
 

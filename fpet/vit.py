@@ -66,12 +66,17 @@ class AdaptedViT(nn.Module):
         """Length of the token sequence after the last block, at most: a reducer may leave it to the image."""
         return self.reducer.layout_out.num_tokens
 
+    @property
+    def mixes(self) -> bool:
+        """Whether tasks with these methods may share a batch, a set of weights an image."""
+        return self.adapter.mixes and self.reducer.mixes
+
     def trainable(self) -> nn.ModuleDict:
         """The modules that train and that a task file stores, by the names that they have there."""
         return nn.ModuleDict({"adapter": self.adapter, "reducer": self.reducer, "head": self.head})
 
     def unreduced(self) -> AdaptedViT:
-        """The same task without token reduction, nor stochastic depth; adapter and head are shared."""
+        """The same task without token reduction, nor stochastic depth; adapter and head are shared, with their mode."""
         geometry = self.backbone.geometry
         reducer = NoReduction(geometry, Layout.of(geometry, self.adapter.num_prompts))
         methods = self.methods and (self.methods[0], Method("none"))

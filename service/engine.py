@@ -101,7 +101,7 @@ class Engine:
         try:
             model = task.build(self.backbone, self.dtype, self.device)
             # Mixing tasks stacks their weights, which is no use where those are as large as the backbone.
-            name = family(task.header) if model.adapter.mixes else task.digest
+            name = family(task.header) if model.mixes else task.digest
             known = self._families.get(name)
             common = known or Family.of(name, task.header, model, self._timings(name))
             loaded = LoadedTask(

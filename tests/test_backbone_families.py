@@ -36,6 +36,7 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "distilled DeiT": ("deit_small_distilled_patch16_224", {}),
     "DeiT-III": ("deit3_small_patch16_224", {"init_values": 0.5}),
     "DINOv2 with registers": ("vit_small_patch14_reg4_dinov2", {"init_values": 0.5}),
+    "InternViT": ("vit_intern300m_patch14_448", {"init_values": 0.5}),  # takes images of any size, of itself
     "CLIP": ("vit_base_patch32_clip_quickgelu_224", {}),
     "mean of ViT": ("vit_base_patch16_224", {"global_pool": "avg"}),
     "mean of DINOv2": ("vit_small_patch14_reg4_dinov2", {"global_pool": "avg", "fc_norm": False}),

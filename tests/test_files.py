@@ -130,9 +130,20 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_whoever_may_read_the_folder_may_read_what_is_written(tmp_path: Path) -> None:
-    """A task file is written by one user and served by another."""
-    write_atomically(tmp_path / "task", b"content", TaskError)
-    assert (tmp_path / "task").stat().st_mode & 0o777 == 0o644
+    """A task file is written by one user and served by another, unless the first wants nobody else to read."""
+    for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
+        before = os.umask(umask)
+        try:
+            write_atomically(tmp_path / "task", b"content", TaskError)
+        finally:
+            os.umask(before)
+        assert (tmp_path / "task").stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "\u00e4" * 127, "\u4eba" * 85])
+def test_a_name_may_be_as_long_as_names_are(name: str, tmp_path: Path) -> None:
+    write_atomically(tmp_path / name, b"content", TaskError)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"content")]
 
 
 def test_a_writer_is_told_what_it_wrote_whatever_lies_there_by_now(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
 
 from benchmarks.paper_numbers import agrees, markdown
 from fpet.adapters import ADAPTERS
+from fpet.backbone import create_backbone
 from fpet.cli import main
 from fpet.errors import UnsupportedError
 from fpet.flops import Macs, flops, macs, outline
@@ -111,6 +113,15 @@ def test_every_part_of_vit_base_is_as_by_hand() -> None:
     assert counted.reduced.total - counted.reduced.norms - counted.reduced.head == pytest.approx(13.418e9, abs=1e6)
     assert counted.speed_up == pytest.approx(1.309, abs=1e-3)
     assert counted.saving == pytest.approx(0.236, abs=1e-3)
+
+
+def test_a_model_in_half_precision_costs_as_much() -> None:
+    counted = []
+    for dtype in (torch.float32, torch.bfloat16):
+        backbone = create_backbone(ARCHITECTURE, ARGUMENTS)
+        backbone.move("cpu", dtype)
+        counted.append(flops(backbone, Method("lora"), Method("bdm", {"block": 1})))
+    assert counted[0] == counted[1]
 
 
 def test_an_adapter_costs_what_its_formula_costs() -> None:

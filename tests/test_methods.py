@@ -44,6 +44,14 @@ def test_a_batch_answers_as_its_images_alone(backbone: Backbone, adapter: str, r
     torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_a_batch_may_be_empty(adapter: str, reducer: str, dtype: torch.dtype) -> None:
+    model = model_of(new_backbone(), adapter, reducer).to(dtype)
+    with torch.inference_mode():
+        assert model(IMAGES[:0].to(dtype)).shape == (0, model(IMAGES.to(dtype)).shape[1])
+
+
 @pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
 def test_sizes_sum_to_the_number_of_tokens(backbone: Backbone, adapter: str, reducer: str) -> None:
     model = model_of(backbone, adapter, reducer)

@@ -14,16 +14,13 @@ import torch
 from small import ARCHITECTURE, ARGUMENTS, METHODS, perturb, small_backbone, small_header
 from torch import Tensor
 
-from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.errors import UnsupportedError
 from fpet.header import BackboneRef, Method
 from fpet.mixed import Template, family
 from fpet.packed_weights import PackedWeights
 from fpet.preprocess import Preprocessing
-from fpet.reducers import build_reducer
 from fpet.task import Task, new_model, save_task
 from fpet.task_weights import Weights
-from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -132,6 +129,8 @@ def test_a_weight_that_is_yet_to_be_rounded_is_refused() -> None:
         ({"name": "other", "labels": ("a", "b")}, True),
         ({"preprocessing": Preprocessing((16, 16), mean=(0.1, 0.2, 0.3))}, True),
         ({"adapter": Method("adaptformer", {"dim": 4, "bits": 1, "dropout": 0.5, "scale": 1.0})}, True),
+        ({"adapter": Method("adaptformer", {"dim": 4, "scale": 1})}, True),
+        ({"reducer": Method("bdm", {"block": 0, "dim": 4, "stop_gradient": False})}, True),
         ({"adapter": Method("adaptformer", {"dim": 4, "scale": 0.1})}, False),
         ({"adapter": Method("adaptformer", {"dim": 8})}, False),
         ({"adapter": Method("lora", {"dim": 4})}, False),
@@ -146,6 +145,12 @@ def test_a_family_is_what_can_share_a_forward(changes: dict[str, Any], same: boo
     assert (family(dataclasses.replace(header, **changes)) == family(header)) is same
 
 
+def test_what_ltmp_aims_at_in_training_is_none_of_its_family() -> None:
+    header = small_header(small_backbone(), reducer=Method("ltmp"))
+    aimed = dataclasses.replace(header, reducer=Method("ltmp", {"target": 0.5, "tau": 0.2}))
+    assert family(aimed) == family(header)
+
+
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     models = tasks(tmp_path, Method("lora", {"dim": 4}), Method("none"))
     (wide, *_) = tasks(tmp_path, Method("lora", {"dim": 8}), Method("none"))
@@ -156,46 +161,6 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for each, images in (([], IMAGES[:2]), ([], IMAGES[:0]), ([one], IMAGES[:2]), ([one, one], IMAGES[:3])):
         with pytest.raises(ValueError, match=rf"there are {len(each)} for {len(images)} images"):
             template.features(each, images)
-
-
-class PlainBlock(BlockAdapter):
-    """A linear map as torch has it, whose weight takes no batch axis."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.change = torch.nn.Linear(channels, channels)
-
-    def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
-        return branch + self.change(h)
-
-
-class NormedBlock(PlainBlock):
-    """Takes a batch axis by its shapes alone: over the first axis of a batch the norm is one over tasks."""
-
-    def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
-        return branch + h @ torch.nn.functional.normalize(self.change.weight, dim=0)
-
-
-class BrokenBlock(PlainBlock):
-    """Takes a batch axis, but what it makes are no numbers, with which every comparison is false."""
-
-    def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:  # noqa: ARG002
-        return branch + (h @ self.change.weight).log()
-
-
-class Foreign(Adapter):
-    """Not one of ours, of which the tests try all pairs."""
-
-
-@pytest.mark.parametrize("block", [PlainBlock, NormedBlock, BrokenBlock])
-def test_an_adapter_whose_weights_take_no_batch_axis_mixes_only_by_its_own_account(block: type[PlainBlock]) -> None:
-    backbone = small_backbone()
-    made = new_model(small_header(backbone), backbone)
-    adapter = Foreign(block(backbone.geometry.embed_dim) for _ in range(backbone.geometry.depth))
-    reducer = build_reducer("none", backbone.geometry, Layout.of(backbone.geometry), {})
-    model = AdaptedViT(backbone, adapter, reducer, made.head)
-    with pytest.raises(UnsupportedError, match=r"do not take a batch axis.*`mixes = False` on the adapter"):
-        Template(model)
 
 
 def test_a_template_leaves_the_mode_of_the_model() -> None:

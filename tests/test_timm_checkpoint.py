@@ -15,15 +15,16 @@ import timm.data
 import torch
 from PIL import Image
 from serving import REPADAPTER, write_task
-from small import ARCHITECTURE, ARGUMENTS, small_header
+from small import ARCHITECTURE, ARGUMENTS, perturb, small_header
 
-from fpet.backbone import create_backbone, save_backbone
+from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
 from fpet.errors import TaskError
 from fpet.files import read_safetensors
+from fpet.header import Method
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
-from fpet.task import Task
+from fpet.task import Task, new_model, save_task
 from fpet.weights import embedded, task_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,6 +80,48 @@ def test_an_image_is_squashed_to_a_size_that_is_not_square(tmp_path: Path, capsy
     assert grey_levels(preprocessing, theirs - ours).max() < 1.5
     assert stock.pretrained_cfg["label_names"] == labels
     assert stock.pretrained_cfg["num_classes"] == len(labels)
+
+
+FOLDABLE = [Method("lora", {"dim": 4}), REPADAPTER, Method("ssf"), Method("bitfit"), Method("full"), Method("fact-tt")]
+
+
+def task_of(folder: Path, architecture: str, adapter: Method, more: dict[str, object]) -> tuple[Path, Backbone]:
+    """A task with weights that matter, and its backbone, also in a file beside it."""
+    backbone = create_backbone(architecture, {**ARGUMENTS, **more})
+    save_backbone(folder / "backbone.safetensors", backbone.vit, architecture, backbone.arguments, {})
+    torch.manual_seed(0)
+    header = small_header(backbone, adapter)
+    model = new_model(header, backbone)
+    perturb(model.trainable(), 0.3)
+    save_task(folder / "digits.safetensors", header, model)
+    return folder / "digits.safetensors", backbone
+
+
+@pytest.mark.parametrize("adapter", FOLDABLE, ids=lambda adapter: adapter.kind)
+@pytest.mark.parametrize("architecture", ["deit_tiny_distilled_patch16_224", "vit_base_patch16_clip_224"])
+def test_two_heads_and_a_patch_embedding_without_bias_answer_alike(
+    architecture: str, adapter: Method, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, backbone = task_of(tmp_path, architecture, adapter, {})
+    places = ("--task", str(task), "--backbone", str(tmp_path / "backbone.safetensors"))
+    stock = folded(capsys, tmp_path / "folded.safetensors", *places)
+    images = torch.randn((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected = Task.load(task).build(backbone).unreduced()(images)
+        torch.testing.assert_close(stock(images), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("option", "bias"), [("qkv_bias", "attn.qkv.bias"), ("proj_bias", "attn.proj.bias")])
+def test_a_bias_that_stock_timm_would_not_take_is_refused(
+    option: str, bias: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, _ = task_of(tmp_path, ARCHITECTURE, Method("ssf"), {option: False})
+    output = tmp_path / "folded.safetensors"
+    places = ["--task", str(task), "--backbone", str(tmp_path / "backbone.safetensors"), "--output", str(output)]
+    assert main(["fold", *places]) == 2
+    said = f"{output}: timm's {ARCHITECTURE} with these arguments has no 'blocks.0.{bias}', which ssf needs there"
+    assert capsys.readouterr().err == f"fpet: {said}\n"
+    assert not output.exists()
 
 
 def test_the_file_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

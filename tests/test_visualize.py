@@ -18,6 +18,7 @@ from fpet.cli import main
 from fpet.errors import UnsupportedError
 from fpet.groups import GONE, groups
 from fpet.header import Method
+from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
 from fpet.reducers.base import BlockReducer, Reducer
 from fpet.reducers.matching import cosine_scores
@@ -126,6 +127,14 @@ def test_looking_leaves_the_model_as_it_was(backbone: Backbone) -> None:
         groups(model, IMAGES)
         assert torch.equal(model(IMAGES), before)
     assert not any(block._forward_pre_hooks for block in model.reducer.blocks)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_drawing_leaves_the_mode_of_the_model(backbone: Backbone, training: bool) -> None:
+    model = model_of(backbone, Method("bdm", {"block": 0})).train(training)
+    figure("bdm", model, torch.zeros_like(IMAGES, dtype=torch.uint8), Preprocessing((16, 16)))
+    modules = [*model.adapter.modules(), *model.reducer.modules(), *model.head.modules()]
+    assert {part.training for part in modules} == {training}
 
 
 def test_groups_have_their_mean_colour_and_a_line_between_them() -> None:

@@ -54,12 +54,14 @@ class Adapter(nn.Module):
     parameter must take a batch axis in front, as in `LowBitLinear`, `fpet.linear.linear` and `per_token`; `nn.Linear`
     does not.
     decays: whether weight decay acts on its weights, drawing them to zero; not where one or another number is neutral.
+    training_only: arguments without meaning at inference, where weights are dequantised and nothing is dropped.
     """
 
     foldable: ClassVar[bool] = False
     needs_grid: ClassVar[bool] = False
     mixes: ClassVar[bool] = True
     decays: ClassVar[bool] = True
+    training_only: ClassVar[frozenset[str]] = frozenset({"bits", "dropout"})
 
     def __init__(self, blocks: Iterable[BlockAdapter], num_prompts: int = 0) -> None:
         super().__init__()

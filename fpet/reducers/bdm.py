@@ -55,6 +55,8 @@ class BDM(ReducerAtBlocks):
     stop before it.
     """
 
+    training_only = ReducerAtBlocks.training_only | {"stop_gradient"}
+
     def __init__(
         self,
         geometry: Geometry,

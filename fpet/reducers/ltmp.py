@@ -112,6 +112,7 @@ class LTMP(Reducer):
     """
 
     tokens_vary = True
+    training_only = Reducer.training_only | {"target", "tau"}
 
     def __init__(self, geometry: Geometry, layout: Layout, *, target: float = 0.75, tau: float = 0.1) -> None:
         if not 0 < target <= 1:
@@ -162,7 +163,7 @@ def shorten(tokens: Tokens) -> Tokens:
     """
     size = sizes(tokens)
     present = size > PRESENT
-    longest = int(present.sum(dim=1).max())
+    longest = max(present.sum(dim=(1, 2)).tolist(), default=present.shape[1])  # of no image, all
     order = present.int().argsort(dim=1, descending=True, stable=True)[:, :longest]
     x = (tokens.x * present).gather(1, order.expand(-1, -1, tokens.x.shape[-1]))
     return Tokens(x, size.gather(1, order))
