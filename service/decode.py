@@ -22,7 +22,7 @@ from service.errors import BadImageError, ServiceError, TooLargeError, Unsupport
 
 # The longest side of a JPEG. Resizing takes memory in proportion to a side, even if the other is one pixel.
 MAX_SIDE = 65_535
-# Images of more pixels take turns: one of 50 million takes up to 0.8 GB.
+# Images of more pixels take turns: one of 50 million, as a WebP with alpha, takes up to 1 GB.
 _LARGE = 12_500_000
 # Pillow decodes run-length coded BMPs pixel by pixel in Python.
 _RUN_LENGTH = 4_000_000
