@@ -32,7 +32,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _faster_by_products(q: Tensor, bias: Tensor | None) -> bool:
-    if q.device.type != "cpu" or torch.compiler.is_compiling() or not len(q):
+    if q.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     # For a bias with a gradient torch has no fused kernel there: it would keep all scores, in float32.
     return q.dtype == torch.bfloat16 or (q.dtype == torch.float32 and bias is not None and bias.requires_grad)
@@ -93,8 +93,9 @@ def _gradients(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Non
 
 
 def _slices(q: Tensor) -> list[tuple[int, int]]:
-    """From where to where, of the matrices [R, N, head_dim], they are so many that they have few enough scores."""
+    """From where to where, of the matrices [R, N, head_dim], they are so many that they have few enough scores; of none
+    too there is one slice, with none in it."""
     rows, length = q.shape[0], q.shape[1]
     # As many scores stay in a processor's cache between the products that write and read them.
     at_a_time = max(1, (1 << 20) // (length * length))
-    return [(start, min(start + at_a_time, rows)) for start in range(0, rows, at_a_time)]
+    return [(start, min(start + at_a_time, rows)) for start in range(0, max(1, rows), at_a_time)]
