@@ -23,7 +23,7 @@ from service.engine import Engine
 from service.errors import ServiceError
 from service.exchange import Exchange
 from service.failures import ERROR_TYPES, STATUS_CODES
-from service.hardware import pick_device, pick_dtype
+from service.hardware import DTYPES, name_dtype, pick_device
 from service.head_requests import HeadAsGet
 from service.limits import check_head
 from service.logs import log_exchange
@@ -57,7 +57,7 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
         FpetError: if the backbone or the task folder cannot be used, or traces are asked for and cannot be sent.
     """
     metrics = Metrics(STATUS_CODES, ERROR_TYPES)
-    engine = _start_engine(settings, metrics)
+    engine = _start_engine(settings, metrics, siblings)
     catalog = Catalog(settings.tasks or weights.tasks_folder(), engine.load, metrics, max_bytes=settings.max_task_bytes)
     catalog.require(set(settings.preload) - {ALL})
     tracing = start_tracing(settings.otlp_endpoint)
@@ -66,7 +66,7 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with running(settings, metrics, engine, catalog) as runtime:
             app.state.runtime, app.state.whole = runtime, Whole(runtime, siblings)
-            async with app.state.whole.answering({REQUEST: partial(answer, app)}):
+            async with app.state.whole.answering({REQUEST: partial(answer, app)}), app.state.whole.following():
                 yield
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
@@ -90,9 +90,9 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
     return app
 
 
-def _start_engine(settings: Settings, metrics: Metrics) -> Engine:
-    device = pick_device(settings.device)
-    path, dtype = settings.backbone or weights.default_backbone(), pick_dtype(settings.dtype, device)
+def _start_engine(settings: Settings, metrics: Metrics, siblings: Siblings) -> Engine:
+    device, path = pick_device(settings.device), settings.backbone or weights.default_backbone()
+    dtype = DTYPES[siblings.agreed("dtype", lambda: name_dtype(settings.dtype, device))]
     captures = start_captures(device) if settings.cuda_graphs else None
     return Engine.start(path, device, dtype, metrics, unpacked_bytes=settings.unpacked_bytes, captures=captures)
 

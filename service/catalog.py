@@ -9,14 +9,13 @@ from pathlib import Path
 
 from fpet.errors import FpetError, TaskError
 from fpet.files import write_atomically
-from service.entry import Entry, State
-from service.errors import InvalidTaskError, NotReadyError, StorageError, UnknownTaskError
+from service.entry import Entry, Told
+from service.errors import InvalidTaskError, StorageError, UnknownTaskError
 from service.loaded import LoadedTask
 from service.loading import FirstsAlone, Load, log_change, parse, reason
 from service.metrics import Metrics
-from service.task_folder import SUFFIX, Stamp, TaskFolder, stamp, stamp_of
-
-_STATES: dict[State, str] = {"available": "is not loaded", "loading": "is being loaded", "failed": "cannot serve"}
+from service.stamps import Stamps, status_of
+from service.task_folder import SUFFIX, TaskFolder
 
 
 class Catalog:
@@ -36,7 +35,7 @@ class Catalog:
         self._load = load
         self._metrics = metrics
         self._entries = {name: Entry(name, path) for name, path in self._files.files().items()}
-        self._stamps: dict[str, Stamp | None] = {}
+        self._looked_at = Stamps()
         # Of every name that ever served: a task that comes back is not taken for the one before.
         self._generations: dict[str, int] = {}
 
@@ -72,19 +71,30 @@ class Catalog:
             UnknownTaskError: if there is none.
             NotReadyError: if it is not loaded, saying why.
         """
-        entry = self.entry(name)
-        if entry.task is None:
-            reason = f": {entry.reason}" if entry.reason else ""
-            raise NotReadyError(f"the task {name!r} {_STATES[entry.state]}{reason}", passing=entry.state == "loading")
-        return entry.task
+        return self.entry(name).answering()
 
     def read(self, path: Path) -> bytes:
         """The content of a task file; raises TaskError if it cannot be read."""
         return self._files.read(path)
 
-    def skip_to(self, name: str, generation: int) -> None:
-        """What is next put into service by that name has at least this generation, which another process gave it."""
-        self._generations[name] = max(self._generations.get(name, 0), generation - 1)
+    def repeat(self, name: str, told: Told | None) -> None:
+        """Makes of a task what it is in the process that changes it; None: there is none. Its file is read only if that
+        is to serve anew.
+
+        Raises:
+            InvalidTaskError: if the file is another by now, or cannot serve; all stays as it is.
+        """
+        if told is None:
+            if name in self._entries:
+                self._drop(name)
+            return
+        entry = self._entries.get(name, Entry(name, self.folder / f"{name}{SUFFIX}"))
+        own = entry.told()
+        if told.digest is None and own.digest is not None:
+            entry = self.unload(name)
+        elif (told.digest, told.generation) != (own.digest, own.generation):
+            entry = self._serve(entry, self._build_as(entry, told))
+        self._replace(replace(entry, state=told.state, reason=told.reason, wanted=told.wanted))
 
     def load(self, name: str) -> Entry:
         """Reads a task's file and puts it into service; if that fails, what served before goes on serving.
@@ -138,7 +148,7 @@ class Catalog:
         self._files.require()  # made anew, it would hold this task alone
         try:
             # Not of what lies there by now, which may be another's: that is yet to be looked at.
-            self._stamps[name] = stamp(write_atomically(path, data, TaskError, make_folder=False))
+            self._looked_at.note(path, write_atomically(path, data, TaskError, make_folder=False))
         except TaskError as error:
             raise StorageError(reason(name, path, error)) from error
         entry = replace(entry, wanted=True)
@@ -162,11 +172,9 @@ class Catalog:
     def unread(self, name: str) -> bool:
         """Whether the folder has a file of that name, or another one by now, that was not looked at yet or may still be
         on its way."""
-        entry = self._entries.get(name)
-        if entry is not None and entry.state == "loading":
-            return stamp_of(entry.path) is not None
-        now, then = stamp_of(self.folder / f"{name}{SUFFIX}"), self._stamps.get(name)
-        return now is not None and (then is None or now[:3] != then[:3])
+        entry, path = self._entries.get(name), self.folder / f"{name}{SUFFIX}"
+        on_its_way = entry is not None and entry.state == "loading"
+        return status_of(path) is not None and (on_its_way or self._looked_at.differs(path))
 
     def scan(self) -> list[Entry]:
         """Follows the folder: new files are put into service, changed ones too if they are wanted, and those that are
@@ -192,10 +200,8 @@ class Catalog:
 
     def _differs(self, entry: Entry) -> bool:
         """Whether a file is another than was last looked at; or one that could not serve, but now may."""
-        now, then = stamp_of(entry.path), self._stamps.get(entry.name)
-        if entry.state != "failed" and now is not None and then is not None:
-            return now[:3] != then[:3]  # what serves does not change with who may read it
-        return now != then
+        differs = self._looked_at.differs_at_all if entry.state == "failed" else self._looked_at.differs
+        return differs(entry.path)
 
     def _take(self, entry: Entry, *, final: bool) -> Entry:
         """Reads a task's file, and builds the task unless its bytes are those that serve. final: nobody writes it."""
@@ -211,7 +217,7 @@ class Catalog:
             return self._end(entry, error) if final else entry
 
     def _begin(self, entry: Entry) -> Entry:
-        self._stamps[entry.name] = stamp_of(entry.path)
+        self._looked_at.look(entry.path)
         return self._replace(replace(entry, state="loading", reason=None, wanted=True))
 
     def _try(self, entry: Entry, load: Load) -> LoadedTask | Exception:
@@ -230,6 +236,16 @@ class Catalog:
     def _build(self, name: str, data: bytes, path: Path, load: Load) -> LoadedTask:
         return load(parse(data, name, path), self._generations.get(name, 0) + 1)
 
+    def _build_as(self, entry: Entry, told: Told) -> LoadedTask:
+        """Builds the very task, of the generation that another process gave it."""
+        try:
+            task = parse(self._files.read(entry.path), entry.name, entry.path)
+            if task.digest != told.digest:
+                raise TaskError(f"{entry.path}: the file is another one by now")
+            return self._load(task, told.generation)
+        except Exception as error:
+            raise InvalidTaskError(reason(entry.name, entry.path, error, refused=True)) from error
+
     def _serve(self, entry: Entry, loaded: LoadedTask) -> Entry:
         self._generations[entry.name] = loaded.generation
         self._metrics.add_task(entry.name, loaded.size)
@@ -238,8 +254,9 @@ class Catalog:
         return self._replace(replace(entry, state="loaded", reason=None, task=loaded))
 
     def _drop(self, name: str) -> None:
-        log_change("gone", self._entries.pop(name).task)
-        self._stamps.pop(name, None)
+        entry = self._entries.pop(name)
+        log_change("gone", entry.task)
+        self._looked_at.forget(entry.path)
         self._metrics.remove_task(name)
 
     def _replace(self, entry: Entry) -> Entry:

@@ -7,9 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from service.errors import NotReadyError
 from service.loaded import LoadedTask
 
 State = Literal["available", "loading", "loaded", "failed"]
+
+_UNANSWERED: dict[State, str] = {"available": "is not loaded", "loading": "is being loaded", "failed": "cannot serve"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """An entry, as one process tells it to another; digest, generation: of what answers, if anything does."""
+
+    state: State
+    reason: str | None
+    wanted: bool
+    digest: str | None
+    generation: int
 
 
 @dataclass(frozen=True)
@@ -31,3 +45,16 @@ class Entry:
         if self.task is not None and hashlib.sha256(data).hexdigest() == self.task.digest:
             return self.task
         return None
+
+    def answering(self) -> LoadedTask:
+        """What answers; raises NotReadyError if nothing does, saying why."""
+        if self.task is None:
+            reason = f": {self.reason}" if self.reason else ""
+            passing = self.state == "loading"
+            raise NotReadyError(f"the task {self.name!r} {_UNANSWERED[self.state]}{reason}", passing=passing)
+        return self.task
+
+    def told(self) -> Told:
+        """What other processes are told of it."""
+        digest, generation = (self.task.digest, self.task.generation) if self.task else (None, 0)
+        return Told(self.state, self.reason, self.wanted, digest, generation)

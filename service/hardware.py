@@ -15,6 +15,8 @@ from fpet.precision import bfloat16_speed_up, gains_by_bfloat16
 
 logger = logging.getLogger(__name__)
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
 
 def pick_device(name: str) -> torch.device:
     """`auto` is the first CUDA device if there is one, else the CPU."""
@@ -25,11 +27,16 @@ def pick_device(name: str) -> torch.device:
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto` is bfloat16 where the device is faster in it, else float32."""
+    return DTYPES[name_dtype(name, device)]
+
+
+def name_dtype(name: str, device: torch.device) -> str:
+    """The name in DTYPES of that type."""
     if name == "auto":
         name = "bfloat16" if gains_by_bfloat16(device) else "float32"
         if device.type == "cpu":
             logger.info("computing in %s: bfloat16 has %.2f of the speed of float32 here", name, bfloat16_speed_up())
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+    return name
 
 
 def cores(system: Path = Path("/")) -> int:

@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from statistics import median
 from typing import NamedTuple
 
 from fpet.threads import compute_in
 from service.calibration import doublings
+from service.ending import Threads
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +93,14 @@ def choose(ways: Sequence[Parallelism], forward: Callable[[], object]) -> tuple[
     return chosen, rates
 
 
-def torch_threads(name: str, count: int, threads: int, niceness: int = NICENESS) -> ThreadPoolExecutor:
+def torch_threads(name: str, count: int, threads: int, niceness: int = NICENESS) -> Threads:
     """A pool of threads in each of which torch computes in so many threads; they yield to those that do not compute."""
 
-    def initialise() -> None:
+    def begin() -> None:
         _be_nice(niceness)
         compute_in(threads)
 
-    return ThreadPoolExecutor(count, thread_name_prefix=name, initializer=initialise)
+    return Threads(count, name, begin)
 
 
 def _be_nice(niceness: int) -> None:

@@ -10,6 +10,7 @@ from prometheus_client import disable_created_metrics
 
 from fpet.allocator import keep_freed_memory, return_freed_memory
 from service.app import create_app
+from service.ending import FAILED
 from service.logs import configure
 from service.processes.siblings import ALONE, Siblings
 from service.server import Server
@@ -22,11 +23,9 @@ _SWITCH_SECONDS = 0.0005
 _YOUNG = 10_000
 
 
-_FAILED = 1
-
-
 def serve(settings: Settings, siblings: Siblings = ALONE, sockets: list[socket.socket] | None = None) -> int:
-    """Serves until a signal; returns the exit code, 1 if the service could not start.
+    """Serves until a signal; returns the exit code, 1 if the service could not start. The process ends with the same
+    code if threads of the service do not end.
 
     sockets: to listen on, for a process that is one of several; else those of the settings' address.
 
@@ -37,7 +36,7 @@ def serve(settings: Settings, siblings: Siblings = ALONE, sockets: list[socket.s
     server = Server(create_app(settings, siblings), settings)
     settle()
     server.run(sockets)
-    return _FAILED if server.failed else 0
+    return FAILED if server.failed else 0
 
 
 def settle() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import Executor
@@ -27,17 +29,19 @@ from service.inference import Inferences
 from service.inputs import BodyReader
 from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
-from service.parallelism import BACKGROUND_NICENESS, NICENESS, Parallelism, candidates, choose, torch_threads
+from service.parallelism import Parallelism, candidates, choose
+from service.pools import Pools
 from service.sampler import Sampler
 from service.settings import ALL, Settings
 from service.statistics import Statistics
-from service.watch import follow
 from service.work import Group, Output, Work
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+# In which threads end that nothing keeps, when all is answered or its time is over.
+_THREADS_SECONDS = 3.0
 # Images in the forwards that are timed to choose how many run at once: a batch under some load, and quick to run.
 _TRIAL_BATCH = 4
 
@@ -55,25 +59,19 @@ class Runtime:
         self.statistics = Statistics(metrics)
         self.status: Status = "starting"
         self.warm = asyncio.Event()
-        workers, threads = self._parallelism()
-        # On a GPU the thread that gives it work must not wait for those that decode.
-        self._forward_pool = torch_threads("forward", workers, threads, NICENESS if engine.device.type == "cpu" else 0)
-        self._decode_pool = torch_threads("decode", settings.decode_threads or share_of_cores(settings.processes), 1)
-        self._large = torch_threads("large", 1, 1)
-        self._loader, self._folder, self._explainer = (
-            torch_threads(name, 1, threads) for name in ("loader", "folder", "explainer")
-        )
-        self._calibrator = torch_threads("calibrator", 1, threads, BACKGROUND_NICENESS)
-        self.folding = Folding(settings, metrics, engine, self._folder, catalog.serving, read=catalog.read)
+        self._end = math.inf
+        way = self._parallelism()
+        self.pools = pools = Pools(settings, way, on_cpu=engine.device.type == "cpu")
+        self.folding = Folding(settings, metrics, engine, pools.folder, catalog.serving, read=catalog.read)
         self._shadows = Sampler(settings.shadow_share)
-        self.reader = BodyReader(settings.max_body, settings.max_images, self._decode_pool)
-        decoder = Decoder(settings.formats, settings.max_pixels, self._decode_pool, self._large)
-        self.explanations = Explanations(engine, decoder, self._explainer)
+        self.reader = BodyReader(settings.max_body, settings.max_images, pools.decode)
+        decoder = Decoder(settings.formats, settings.max_pixels, pools.decode, pools.large)
+        self.explanations = Explanations(engine, decoder, pools.explainer)
         self.batcher: Batcher[Group, Work, Output] = Batcher(
             self._run,
-            self._forward_pool,
+            pools.forwards,
             kind=lambda work: work.task.header.name,
-            workers=workers,
+            workers=way.workers,
             max_batch=settings.max_batch,
             max_kinds=settings.max_batch_tasks,
             max_queue=settings.max_queue,
@@ -108,7 +106,7 @@ class Runtime:
         self.statistics.count_batch(work.task.header.name for work in works)
         self.folding.count(group, works)
         if group.reduced and group.family.reduces and self._shadows.due():
-            self._calibrator.submit(self._shadow, group, works)
+            self.pools.calibrator.submit(self._shadow, group, works)
         return outputs
 
     def _require_alive(self) -> None:
@@ -143,7 +141,7 @@ class Runtime:
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             families = self._families()
             logger.info("warming up; families of tasks: %d", len(families))
-            timed = [loop.run_in_executor(self._forward_pool, self._calibrate, task) for task in families]
+            timed = [loop.run_in_executor(self.pools.forwards, self._calibrate, task) for task in families]
             await asyncio.gather(*timed)
         except Exception as error:
             foreseen = isinstance(error, TaskError)  # the log has said why
@@ -158,7 +156,7 @@ class Runtime:
         wanted = self.settings.preload
         names = [one.name for one in self.catalog.entries() if ALL in wanted or one.name in wanted]
         # In the threads of forwards, which have nothing else to do until the service is ready.
-        entries = await _run_in(self._loader, lambda: self.catalog.load_all(names, self._forward_pool))
+        entries = await _run_in(self.pools.loader, lambda: self.catalog.load_all(names, self.pools.forwards))
         failed = [entry.name for entry in entries if entry.state == "failed"]
         if failed and (ALL not in wanted or failed == names):
             raise TaskError(f"tasks that are to be there cannot serve: {', '.join(failed)}")
@@ -186,18 +184,13 @@ class Runtime:
                 # is new: what failed would be tried again with every look at the folder, and changes may come faster
                 # than what is there already is looked at.
                 for task in set(self.catalog.serving()) - before:
-                    self._calibrator.submit(self._calibrate_beside, task)
+                    self.pools.calibrator.submit(self._calibrate_beside, task)
 
-        return await _run_in(self._loader, apply)
+        return await _run_in(self.pools.loader, apply)
 
     async def fold(self, change: Callable[[], Result]) -> Result:
         """Calls what folds a task, or no longer, in the thread for that."""
-        return await _run_in(self._folder, change)
-
-    async def follow(self) -> None:
-        """Follows the task folder until it is cancelled."""
-        await self.warm.wait()
-        await follow(self.catalog.folder, lambda: self.administer(self.catalog.scan))
+        return await _run_in(self.pools.folder, change)
 
     def _families(self) -> Collection[LoadedTask]:
         """One task of each family in service."""
@@ -217,16 +210,23 @@ class Runtime:
         except Exception:
             logger.exception("timing the task %s failed", task.header.name)
 
-    async def close(self) -> None:
-        """Answers what was admitted and ends the threads."""
+    def stop(self) -> None:
+        """Told when the service is to end: it is not ready any more, and has its time for what it has accepted."""
         self.status = "draining"
+        self._end = min(self._end, time.monotonic() + self.settings.shutdown_delay + self.settings.drain_seconds)
+
+    @property
+    def seconds_left(self) -> float:
+        """Of that time."""
+        return max(0.0, self._end - time.monotonic())
+
+    async def close(self) -> None:
+        """Answers what was admitted and ends the threads; if one of them does not end, the process does all the same,
+        with the exit code 1."""
+        self.stop()
         self.folding.close()
         await self.batcher.drain()
-        # First that of the forwards: a loader that is still at the tasks from the start waits for them.
-        for pool in (self._forward_pool, self._loader, self._calibrator, self._explainer, self._folder):
-            pool.shutdown(cancel_futures=True)
-        for pool in (self._decode_pool, self._large):
-            pool.shutdown()
+        self.pools.end(self._end + _THREADS_SECONDS)
 
 
 async def _run_in(pool: Executor, call: Callable[[], Result]) -> Result:
@@ -238,12 +238,9 @@ async def _run_in(pool: Executor, call: Callable[[], Result]) -> Result:
 async def running(settings: Settings, metrics: Metrics, engine: Engine, catalog: Catalog) -> AsyncIterator[Runtime]:
     """A runtime that warms up in the background while the service already says that it is alive."""
     runtime = Runtime(settings, metrics, engine, catalog)
-    background = [asyncio.create_task(runtime.warm_up())]
-    if settings.watch:
-        background.append(asyncio.create_task(runtime.follow()))
+    starting = asyncio.create_task(runtime.warm_up())
     try:
         yield runtime
     finally:
-        for task in background:
-            task.cancel()
+        starting.cancel()
         await runtime.close()

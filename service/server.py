@@ -70,6 +70,6 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called when the server is asked to stop, while its sockets still accept."""
-        self._app.state.runtime.status = "draining"
+        self._app.state.runtime.stop()
         await asyncio.sleep(self._delay)
         await super().shutdown(sockets)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import stat
 from pathlib import Path
 
 from fpet.errors import TaskError
 from fpet.files import read_bytes, remove_abandoned
 from service.errors import StorageError
+from service.stamps import status_of
 
 logger = logging.getLogger(__name__)
 
 SUFFIX = ".safetensors"
-
-# A file's time of change, length and inode, which differ once it is another file; then the time at which anything about
-# it changed, as who may read it.
-Stamp = tuple[int, int, int, int]
 
 
 class TaskFolder:
@@ -61,7 +57,7 @@ class TaskFolder:
         Raises:
             TaskError: if it cannot be read, is no regular file or too long.
         """
-        status = _status(path)
+        status = status_of(path)
         if status is not None and not stat.S_ISREG(status.st_mode):  # to open a pipe is to wait for who writes to it
             raise TaskError(f"{path}: cannot be read: it is not a regular file")
         if status is not None and status.st_size > self._max_bytes:
@@ -78,21 +74,3 @@ class TaskFolder:
                 logger.warning("skipped the task file %a: its name is not UTF-8", path.name)
             return False
         return True
-
-
-def stamp_of(path: Path) -> Stamp | None:
-    """What tells from outside that a file changed; None if it cannot be looked at."""
-    status = _status(path)
-    return status and stamp(status)
-
-
-def stamp(status: os.stat_result) -> Stamp:
-    """The same of a file with that status."""
-    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except (OSError, ValueError):  # the second for a name that no file can have
-        return None

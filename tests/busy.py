@@ -22,7 +22,7 @@ def busy(service: Serving) -> Iterator[None]:
 def computing(service: Serving) -> Iterator[None]:
     """Its one worker is taken: the next batch waits for it, and all others who ask wait in the queue."""
     assert service.runtime.settings.workers == 1
-    with _taken(service.runtime._forward_pool):
+    with _taken(service.runtime.pools.forwards):
         yield
 
 

@@ -105,6 +105,14 @@ def test_they_share_the_cores(several: Server) -> None:
     assert float(of["workers"]) * float(of["threads"]) <= share_of_cores(PROCESSES)
 
 
+def test_their_doors_are_their_own(several: Server) -> None:
+    """Who started them holds none open: it would take connections when nobody is behind it any more."""
+    listed = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    doors = {f"socket:[{fields[9]}]" for fields in map(str.split, listed) if fields[1].endswith(f":{several.port:04X}")}
+    assert [len(doors & set(open_files(pid))) > 0 for pid in answering(several)] == [True] * PROCESSES
+    assert not doors & set(open_files(several.pid))
+
+
 def test_only_their_user_may_enter_the_folder_of_their_sockets(several: Server) -> None:
     listed = Path("/proc/net/unix").read_text().splitlines()
     held = {link for pid in answering(several) for link in open_files(pid)}
@@ -199,6 +207,11 @@ def test_what_keeps_them_from_beginning_is_said_once(small_files: Files, tmp_pat
         start_several(missing, tmp_path)
     (log,) = failed.value.__notes__
     assert log == f"fpet: {missing.backbone}: cannot be read: No such file or directory\n"
+
+
+def test_the_number_format_is_measured_once_for_all(small_files: Files, tmp_path: Path) -> None:
+    start_several(small_files, tmp_path, "--device", "cpu", "--dtype", "auto", "--log-level", "info").end()
+    assert (tmp_path / "log").read_text().count("of the speed of float32 here") == 1
 
 
 def test_a_service_that_cannot_start_ends_with_a_code(small_files: Files, tmp_path: Path) -> None:

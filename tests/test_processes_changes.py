@@ -9,19 +9,17 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 from changing import put, task_file
 from serving import ADMIN, KEY, SECONDS, Files, Serving, copy_files, serving, small_settings, write_foldable
+from two import Both, seen, told, two
 
 from service.logs import JsonFormatter
 from service.processes.forwarding import changes
 from service.processes.siblings import Siblings
-
-Both = tuple[Serving, Serving]
 
 
 @pytest.fixture
@@ -32,23 +30,13 @@ def files(small_files: Files, tmp_path: Path) -> Files:
 @pytest.fixture
 def both(files: Files, tmp_path: Path) -> Iterator[Both]:
     """Two that follow no folder: what reaches both, they told each other."""
-    settings = small_settings(files, admin_key=KEY, watch=False, folded_bytes=2**20)
-    with ExitStack() as stack:
-        first, second = (stack.enter_context(serving(settings, Siblings(tmp_path, number, 2))) for number in range(2))
-        yield first, second
+    with two(small_settings(files, admin_key=KEY, watch=False, folded_bytes=2**20), tmp_path) as services:
+        yield services
 
 
 @pytest.fixture(params=[0, 1], ids=["first", "second"])
 def asked(both: Both, request: pytest.FixtureRequest) -> Serving:
     return both[request.param]
-
-
-def seen(both: Both, task: str) -> dict[str, object]:
-    """What is told of a task, which is the same whoever is asked."""
-    first, second = (service.client.get(f"/v1/tasks/{task}") for service in both)
-    assert (first.status_code, first.json()) == (second.status_code, second.json())
-    told: dict[str, object] = first.json()
-    return told
 
 
 def post(service: Serving, path: str) -> httpx.Response:
@@ -104,6 +92,38 @@ def test_what_is_refused_changes_nothing(both: Both, asked: Serving, tmp_path: P
     assert refused(data, **ADMIN, **{"if-match": '"other"'}) == (409, "conflict")
     assert post(asked, "/v1/tasks/nothing/load").status_code == 404
     assert seen(both, "digits") == before
+
+
+def test_what_nobody_asked_for_stays_in_both(both: Both, asked: Serving, files: Files, tmp_path: Path) -> None:
+    """The folder is not followed: neither a file that comes nor one that goes is noticed with a change of another."""
+    (files.tasks / "letters.safetensors").write_bytes(task_file(tmp_path, "letters"))
+    (files.tasks / "plain.safetensors").unlink()
+    plain = seen(both, "plain")
+    assert post(asked, "/v1/tasks/digits/load").status_code == 200
+    assert asked.client.delete("/v1/tasks/digits", headers=ADMIN).status_code == 204
+    assert seen(both, "letters")["error_type"] == "unknown_task"
+    assert seen(both, "plain") == plain
+
+
+def test_a_file_that_is_another_by_then_serves_in_neither(both: Both, files: Files, tmp_path: Path) -> None:
+    first, second = both
+    released = threading.Event()
+    second.on_loop(lambda: asyncio.ensure_future(second.runtime.administer(released.wait)))
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            changed = pool.submit(put, first, "digits", task_file(tmp_path, seed=1))
+            first.until(lambda: told(first, "digits")["generation"] == 2)
+            (files.tasks / "digits.safetensors").write_bytes(task_file(tmp_path, seed=2))
+            released.set()
+            answer = changed.result()
+    finally:
+        released.set()
+    assert answer.status_code == 503
+    assert answer.json()["error"] == (
+        "one of the processes did not follow: digits.safetensors: the file is another one by now"
+    )
+    assert told(second, "digits")["generation"] == 1
+    assert post(second, "/v1/tasks/digits/load").json() == seen(both, "digits")
 
 
 def test_changes_that_cross_leave_both_alike(both: Both, tmp_path: Path) -> None:
@@ -193,7 +213,7 @@ def test_one_that_cannot_follow_is_told(files: Files, tmp_path: Path) -> None:
     with serving(settings, Siblings(tmp_path, 0, 2)) as first, serving(small, Siblings(tmp_path, 1, 2)):
         answer = post(first, "/v1/tasks/foldable/pin")
         assert answer.status_code == 503
-        assert answer.json()["error"].startswith("one of the processes did not follow: ConflictError: ")
+        assert answer.json()["error"].startswith("one of the processes did not follow: the folded task has ")
 
 
 def test_what_needs_the_admin_key_is_a_change_and_nothing_else_is(service: Serving) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from serving import Files, Serving, serving, small_settings
+from serving import ADMIN, KEY, SECONDS, Files, Serving, serving, small_settings
 
 from service.processes.siblings import Siblings
 
+PROBE_SECONDS = 2  # as long as those of kubernetes/ wait
 HEALTHS = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
 
 
@@ -28,7 +31,7 @@ def first(small_files: Files, folder: Path) -> Iterator[Serving]:
 
 
 @contextmanager
-def second(folder: Path, answer: bytes | None) -> Iterator[None]:
+def other(folder: Path, answer: bytes | None, number: int = 1) -> Iterator[None]:
     """The other process, as far as it is heard: it sends that and hangs up, or None and does not."""
     held = []
 
@@ -44,7 +47,7 @@ def second(folder: Path, answer: bytes | None) -> Iterator[None]:
                 connection.sendall(answer)
                 connection.close()
 
-    path = folder / "1"
+    path = folder / str(number)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(path))
         door.listen()
@@ -64,35 +67,76 @@ def statuses(service: Serving) -> list[int]:
     return [service.client.get(path).status_code for path in HEALTHS]
 
 
+def untold(service: Serving) -> str:
+    """Why no amounts are told, wherever they would be."""
+    answers = [service.client.get(path) for path in ("/metrics", "/v1/savings", "/v2/models/stats")]
+    assert {(answer.status_code, "retry-after" in answer.headers) for answer in answers} == {(503, True)}
+    (document,) = {answer.text for answer in answers}
+    told: dict[str, str] = json.loads(document)
+    assert told["error_type"] == "not_ready"
+    return told["error"]
+
+
+def test_what_one_chooses_holds_for_all(folder: Path) -> None:
+    """Also for who asks while it is being chosen."""
+    first, second = (Siblings(folder, number, 2) for number in range(2))
+    other_asks = threading.Event()
+
+    def choose() -> str:
+        assert other_asks.wait(SECONDS)
+        return "first"
+
+    def ask() -> str:
+        other_asks.set()
+        return second.agreed("word", lambda: "second")
+
+    with ThreadPoolExecutor(2) as pool:
+        told = [pool.submit(first.agreed, "word", choose), pool.submit(ask)]
+        assert len({one.result() for one in told}) == 1
+    assert first.agreed("word", lambda: "another") == told[0].result()
+
+
 def test_one_that_is_not_there_yet_is_starting(first: Serving) -> None:
     assert statuses(first) == [200, 503, 200, 503]
     assert first.client.get("/readyz").json() == {"status": "starting"}
     assert first.metric("processes") == 1
 
 
-def test_one_that_has_ended_left_its_socket(first: Serving, folder: Path) -> None:
+def test_what_one_counted_that_has_ended_is_not_left_out(first: Serving, folder: Path) -> None:
+    """It left its socket, by which it is known to have been there."""
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "1"))
     assert first.client.get("/readyz").json() == {"status": "starting"}
-    assert first.metric("processes") == 1
+    assert untold(first) == "one of the processes has ended"
     (folder / "1").unlink()
 
 
 def test_one_that_ends_while_it_is_asked_says_nothing(first: Serving, folder: Path) -> None:
-    with second(folder, b""):
+    with other(folder, b""):
         assert statuses(first) == [200, 503, 200, 503]
-        assert first.metric("processes") == 1
+        assert untold(first) == "one of the processes has ended"
 
 
 def test_one_that_does_not_answer_is_stuck(first: Serving, folder: Path) -> None:
-    with second(folder, None):
-        assert first.client.get("/livez").json() == {"status": "stuck"}
-        assert first.client.get("/readyz").json() == {"status": "failed"}
-        for path in ("/metrics", "/v1/savings", "/v2/models/stats"):
-            answer = first.client.get(path)
-            assert answer.status_code == 503
-            assert answer.json() == {"error": "one of the processes does not answer", "error_type": "not_ready"}
-            assert "retry-after" in answer.headers
+    with other(folder, None):
+        told = [first.client.get(path, timeout=PROBE_SECONDS).json() for path in ("/livez", "/readyz")]
+        assert told == [{"status": "stuck"}, {"status": "failed"}]
+        assert untold(first) == "one of the processes did not answer within 3 seconds"
+
+
+def test_a_change_that_nobody_takes_may_be_asked_for_again(files: Files, tmp_path: Path) -> None:
+    with serving(small_settings(files, admin_key=KEY), Siblings(tmp_path, 1, 2)) as second:
+        answer = second.client.post("/v1/tasks/digits/load", headers=ADMIN)
+        assert (answer.status_code, answer.json()["error"]) == (503, "the process that changes tasks is not there")
+        assert "retry-after" in answer.headers
+
+
+def test_a_change_that_may_have_been_made_is_not_to_be_asked_for_again(files: Files, tmp_path: Path) -> None:
+    with serving(small_settings(files, admin_key=KEY), Siblings(tmp_path, 1, 2)) as second, other(tmp_path, b"", 0):
+        answer = second.client.post("/v1/tasks/digits/load", headers=ADMIN)
+        assert answer.status_code == 503
+        assert answer.json()["error"].endswith("ended before it had answered; the change may have been made")
+        assert "retry-after" not in answer.headers
 
 
 @pytest.mark.parametrize(
@@ -106,13 +150,14 @@ def test_one_that_does_not_answer_is_stuck(first: Serving, folder: Path) -> None
     ],
 )
 def test_what_one_says_holds_for_all(first: Serving, folder: Path, told: str, expected: list[int]) -> None:
-    with second(folder, told.encode()):
+    with other(folder, told.encode()):
         assert statuses(first) == expected
 
 
 def test_two_tell_each_other(first: Serving, folder: Path, small_files: Files) -> None:
-    with serving(small_settings(small_files), Siblings(folder, 1, 2)) as other:
-        assert statuses(first) == statuses(other) == [200, 200, 200, 200]
-        assert first.metric("processes") == other.metric("processes") == 2
-        assert first.metric("queue_limit") == 2 * other.runtime.settings.max_queue
+    with serving(small_settings(small_files), Siblings(folder, 1, 2)) as second:
+        assert statuses(first) == statuses(second) == [200, 200, 200, 200]
+        assert first.metric("processes") == second.metric("processes") == 2
+        assert first.metric("queue_limit") == 2 * second.runtime.settings.max_queue
     assert statuses(first) == [200, 503, 200, 503]
+    assert untold(first) == "one of the processes has ended"

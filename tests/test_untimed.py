@@ -27,5 +27,5 @@ def test_neither_a_look_at_the_folder_nor_another_task_has_it_timed_again(
         for _ in range(5):
             asyncio.run_coroutine_threadsafe(runtime.administer(runtime.catalog.scan), service.loop).result()
         assert service.client.post("/v1/tasks/plain/load", headers=ADMIN).status_code == 200
-        runtime._calibrator.submit(int).result()
+        runtime.pools.calibrator.submit(int).result()
         assert caplog.text.count("timing the task other failed") == 1

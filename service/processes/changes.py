@@ -1,4 +1,4 @@
-"""What changed in the first of several processes changes in the others too, before the change is answered."""
+"""The first of several processes changes the tasks, and tells the others what became of each, which they repeat."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any
 
-from fpet.errors import TaskError
-from service.errors import NotReadyError
-from service.loaded import LoadedTask
-from service.processes.siblings import LATER, Siblings
+from service.entry import Told
+from service.errors import NotReadyError, ServiceError
+from service.processes.siblings import LATER, Siblings, Silence
 from service.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -21,17 +20,20 @@ logger = logging.getLogger(__name__)
 CHANGE = "change"
 _DONE = b"done"
 
-Kind = Literal["serve", "unload", "drop", "pin", "unpin"]
-
 
 @dataclass(frozen=True)
 class _Change:
-    """kind: what became of the task; digest, generation: of what then serves, if it does."""
+    """told: what became of the task, None if it is gone; pinned: whether it is from now on, None if that stays."""
 
-    kind: Kind
     task: str
-    digest: str | None
-    generation: int
+    told: Told | None
+    pinned: bool | None
+
+    @classmethod
+    def parse(cls, data: bytes) -> _Change:
+        fields: dict[str, Any] = json.loads(data)
+        told = fields.pop("told")
+        return cls(told=told and Told(**told), **fields)
 
 
 class Changes:
@@ -41,10 +43,15 @@ class Changes:
         self._runtime = runtime
         self._siblings = siblings
         self._one_after_the_other = asyncio.Lock()
+        # What all others have followed, and of which tasks one of them has not what it was told last.
+        self._followed: dict[str, Told] = {}
+        self._behind: dict[str, Told | None] = {}
 
     @asynccontextmanager
-    async def followed(self, kind: Kind, task: str) -> AsyncIterator[None]:
+    async def followed(self, task: str, *, pinned: bool | None = None) -> AsyncIterator[None]:
         """The block changes a task in this process; the others follow, unless it raises, before the next change.
+
+        pinned: whether the block pinned it, or did so no longer.
 
         Raises:
             NotReadyError: if one of the others does not follow; the change is made all the same.
@@ -54,54 +61,62 @@ class Changes:
             return
         async with self._one_after_the_other:
             yield
-            await self._tell(kind, task)
+            try:
+                await self._tell(task, pinned)
+            except TimeoutError as error:
+                raise NotReadyError(str(error)) from error
 
-    async def follow(self, told: bytes) -> bytes:
+    async def share(self) -> None:
+        """Tells the others of the tasks that became others since they were told, each again until all have followed.
+
+        Raises:
+            TimeoutError: if one of them does not answer.
+        """
+        async with self._one_after_the_other:
+            entries = {entry.name: entry.told() for entry in self._runtime.catalog.entries()}
+            for task in sorted(entries.keys() | self._followed.keys() | self._behind.keys()):
+                told = entries.get(task)
+                said = task in self._behind and self._behind[task] == told
+                if task not in self._behind and self._followed.get(task) == told:
+                    continue
+                try:
+                    await self._tell(task)
+                except NotReadyError as error:
+                    if not said:
+                        logger.warning("the task %s: %s; trying again", task, error.message)
+
+    async def follow(self, data: bytes) -> bytes:
         """What the first process is answered when it tells of a change: that it was made here too, or why not."""
-        change = _Change(**json.loads(told))
+        change = _Change.parse(data)
         try:
             await self._repeat(change)
-        except Exception as error:
+        except ServiceError as error:
+            return error.message.encode()
+        except Exception:
             logger.exception("a change of the task %s cannot be followed", change.task)
-            return f"{type(error).__name__}: {error}".encode()
+            return b"an internal error; the log has it"
         return _DONE
 
-    async def _tell(self, kind: Kind, task: str) -> None:
-        serving = {one.header.name: one for one in self._runtime.catalog.serving()}.get(task)
-        digest, generation = (serving.digest, serving.generation) if serving else (None, 0)
-        change = json.dumps(asdict(_Change(kind, task, digest, generation))).encode()
-        try:
-            answers = await self._siblings.ask(CHANGE, change, LATER)
-        except TimeoutError as error:
-            raise NotReadyError("one of the processes did not follow in time", passing=True) from error
-        for answer in answers:
+    async def _tell(self, task: str, pinned: bool | None = None) -> None:
+        """Raises NotReadyError if one of the others does not follow, and TimeoutError if it does not answer."""
+        entry = {one.name: one for one in self._runtime.catalog.entries()}.get(task)
+        told = entry.told() if entry else None
+        self._behind[task] = told
+        change = json.dumps(asdict(_Change(task, told, pinned))).encode()
+        for answer in await self._siblings.ask(CHANGE, change, LATER):
             if answer != _DONE:
-                reason = "it is not there" if answer is None else answer.decode()
-                raise NotReadyError(f"one of the processes did not follow: {reason}", passing=True)
+                reason = answer.value if isinstance(answer, Silence) else answer.decode()
+                raise NotReadyError(f"one of the processes did not follow: {reason}")
+        del self._behind[task]
+        if told is None:
+            self._followed.pop(task, None)
+        else:
+            self._followed[task] = told
 
     async def _repeat(self, change: _Change) -> None:
         runtime, catalog, name = self._runtime, self._runtime.catalog, change.task
-
-        def serve() -> None:
-            catalog.skip_to(name, change.generation)
-            catalog.scan()
-            if not _is(catalog.entry(name).task, change):
-                entry = catalog.load(name)
-                if not _is(entry.task, change):
-                    raise TaskError(entry.reason or "its file is another by now")
-
-        match change.kind:
-            case "serve":
-                await runtime.administer(serve)
-            case "drop":
-                await runtime.administer(catalog.scan)
-            case "unload":
-                await runtime.administer(lambda: catalog.unload(name))
-            case "pin":
-                await runtime.fold(lambda: runtime.folding.pin(catalog.loaded(name)))
-            case "unpin":
-                await runtime.fold(lambda: runtime.folding.unpin(catalog.loaded(name)))
-
-
-def _is(task: LoadedTask | None, change: _Change) -> bool:
-    return task is not None and task.digest == change.digest and task.generation >= change.generation
+        await runtime.administer(lambda: catalog.repeat(name, change.told))
+        if change.pinned is not None:
+            folding = runtime.folding
+            apply = folding.pin if change.pinned else folding.unpin
+            await runtime.fold(lambda: apply(catalog.loaded(name)))

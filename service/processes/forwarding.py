@@ -17,7 +17,7 @@ from service.deadline import Deadline
 from service.errors import NotReadyError
 from service.exchange import Exchange
 from service.inputs import read_body
-from service.processes.siblings import Siblings
+from service.processes.siblings import Siblings, Silence
 from service.request_id import HEADER
 from service.routes import admin, v2_repository
 from service.settings import Settings
@@ -49,7 +49,7 @@ class ToFirst:
         Raises:
             UnauthorizedError, ForbiddenError: before anything is read.
             BadRequestError, TooLargeError, SlowRequestError, ClientGoneError: by the body, as the route would.
-            NotReadyError: if the first process is not there.
+            NotReadyError: if the first process is not there, or ends before it has answered.
         """
         if not changes(scope):
             await self._app(scope, receive, send)
@@ -59,7 +59,10 @@ class ToFirst:
         deadline = Deadline.after(self._settings.deadline)
         body = await read_body(request, deadline, self._settings.max_task_bytes, may_be_empty=True)
         told = await self._siblings.ask_first(REQUEST, _pack(_request(scope), body))
-        if told is None:
+        if told is Silence.LOST:
+            lost = "the process that changes tasks ended before it had answered; the change may have been made"
+            raise NotReadyError(lost, passing=False)
+        if isinstance(told, Silence):
             raise NotReadyError("the process that changes tasks is not there", passing=True)
         head, content = _unpack(told)
         response = Response(content, head["status"])

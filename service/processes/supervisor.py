@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,25 +16,29 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 from fpet.errors import FpetError, UnsupportedError
+from service.ending import FAILED
 from service.listening import bind_shared
+from service.processes.folder import held, socket_folder
 from service.processes.siblings import Siblings
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-_FAILED = 1
-_GRACE_SECONDS = 5.0  # for threads and memory, once all is answered
+_GRACE_SECONDS = 6.0  # for threads and memory, once all is answered; a process with threads that hang ends before
+_LOOK_SECONDS = 1.0
 
 
 @dataclass
 class _Processes:
-    """Those that were started; received: the signals that were handed on to them."""
+    """Those that were started; patience: seconds in which they end once they are told to; received: the signals that
+    were handed on to them."""
 
+    patience: float
     started: list[BaseProcess] = field(default_factory=list)
     received: list[int] = field(default_factory=list)
+    _until: float = math.inf
 
     def add(self, process: BaseProcess) -> None:
         process.start()
@@ -47,58 +51,85 @@ class _Processes:
         self._signal(number if self.received else signal.SIGTERM)
         self.received.append(number)
 
-    def await_end(self) -> tuple[int, int | None]:
-        """Waits until one has ended; its number and exit code, a signal's being negative."""
+    def await_end(self) -> int | None:
+        """Waits until one has ended, whose number it returns, or until all should have."""
         sentinels = [process.sentinel for process in self.started]
-        number = sentinels.index(next(one for one in wait(sentinels) if isinstance(one, int)))
-        self.started[number].join()
-        return number, self.started[number].exitcode
+        while time.monotonic() < self._until:
+            if ended := wait(sentinels, _LOOK_SECONDS):  # which a signal does not interrupt
+                number = next(number for number, one in enumerate(sentinels) if one in ended)
+                self.started[number].join()
+                return number
+        return None
 
     def end(self) -> None:
+        """Tells them to stop, unless somebody did, and kills those that do not in time."""
         if not self.received:
             self._signal(signal.SIGTERM)
-        for process in self.started:
-            process.join()
+        for number, process in enumerate(self.started):
+            process.join(max(0.0, self._until - time.monotonic()))
+            if process.is_alive():
+                logger.error("process %d of %d does not end, and is killed", number, len(self.started))
+                process.kill()
+                process.join()
+
+    @property
+    def failed(self) -> bool:
+        """Whether one, of those that have ended, did not do so as it was told."""
+        return any(process.exitcode in {FAILED, -signal.SIGKILL} for process in self.started)
 
     def _signal(self, number: int) -> None:
+        self._until = min(self._until, time.monotonic() + self.patience)
         for process in self.started:
             if process.is_alive() and process.pid is not None:
                 os.kill(process.pid, number)
 
 
 def supervise(settings: Settings) -> int:
-    """Serves in `settings.processes` processes until a signal; returns the exit code, 1 if one of them ended by itself.
+    """Serves in `settings.processes` processes until a signal; returns the exit code, 1 if one of them ended by itself,
+    or had to be ended.
 
     Then the others end too, after they have answered what they accepted: who started the service starts all of it
     again, and its counters begin anew together.
 
     Raises:
-        FpetError: if the address cannot be used, or one of them cannot begin, with its reason.
+        FpetError: if the address or the folder for temporary files cannot be used, or one of them cannot begin, with
+            its reason.
     """
-    processes = _Processes()
+    processes = _Processes(_patience(settings))
     with ExitStack() as stack:
         stack.enter_context(_handed_on(processes))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fpet-")))
+        folder = stack.enter_context(socket_folder(settings.processes))
+        with _doors(settings) as doors:
+            stack.callback(processes.end)
+            complaints = [
+                _start(processes, settings, Siblings(folder, number, len(doors)), door)
+                for number, door in enumerate(doors)
+            ]
+        number = processes.await_end()
+        reason = None if number is None else _reason(complaints[number])
+        if not processes.received and number is not None and reason is None:
+            code = processes.started[number].exitcode
+            logger.error("process %d of %d ended with code %s, and so all end", number, len(doors), code)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    if not processes.received or processes.failed:
+        return FAILED
+    signal.raise_signal(processes.received[0])  # as processes should end that a signal ended
+    return 0
+
+
+@contextmanager
+def _doors(settings: Settings) -> Iterator[list[list[socket.socket]]]:
+    """The sockets on which each process is to listen. They are closed here when those that were started hold them: a
+    door that this process held open would take connections when nobody is behind it any more."""
+    with ExitStack() as stack:
         doors, port = [], settings.port
         for _ in range(settings.processes):
             doors.append([stack.enter_context(one) for one in bind_shared(settings.host, port)])
             port = doors[0][0].getsockname()[1]
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("starting %d processes on http://%s:%d", settings.processes, shown, port)
-        stack.callback(processes.end)
-        complaints = [
-            _start(processes, settings, Siblings(folder, number, len(doors)), door) for number, door in enumerate(doors)
-        ]
-        number, code = processes.await_end()
-        reason = _reason(complaints[number])
-        if not processes.received and reason is None:
-            logger.error("process %d of %d ended with code %s, and so all end", number, len(doors), code)
-    if reason is not None:
-        raise UnsupportedError(reason)
-    if not processes.received:
-        return _FAILED
-    signal.raise_signal(processes.received[0])  # as processes should end that a signal ended
-    return 0
+        yield doors
 
 
 def _start(processes: _Processes, settings: Settings, siblings: Siblings, door: Sequence[socket.socket]) -> Connection:
@@ -135,15 +166,21 @@ def _serve(settings: Settings, siblings: Siblings, sockets: Sequence[socket.sock
     """What each of them does. Signals reach it through its parent alone, whose end it does not outlive."""
     from service.process import serve  # noqa: PLC0415
 
+    assert siblings.folder is not None, "it is one of several"
     os.setpgid(0, 0)
-    patience = settings.shutdown_delay + settings.drain_seconds + _GRACE_SECONDS
-    threading.Thread(target=_end_with_parent, args=(patience,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(_patience(settings),), daemon=True).start()
     try:
-        code = serve(settings, siblings, list(sockets))
+        with held(siblings.folder):
+            code = serve(settings, siblings, list(sockets))
     except FpetError as error:
         complaining.send(str(error))
-        sys.exit(_FAILED)
+        sys.exit(FAILED)
     sys.exit(code)
+
+
+def _patience(settings: Settings) -> float:
+    """Seconds in which a process has ended that was told to, if it ever does."""
+    return settings.shutdown_delay + settings.drain_seconds + _GRACE_SECONDS
 
 
 def _end_with_parent(seconds: float) -> None:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from prometheus_client.registry import Collector
 
 from service.errors import NotReadyError
 from service.processes.changes import CHANGE, Changes
-from service.processes.siblings import Answer, Siblings
+from service.processes.siblings import AT_ONCE, Answer, Siblings, Silence
 from service.processes.sums import Sums, pack
 from service.runtime import Runtime, Status
+from service.watch import follow
 
-_HEALTH, _METRICS = "health", "metrics"
+_HEALTH, _METRICS, _DRAINED = "health", "metrics", "drained"
 _WORST_LAST: tuple[Status, ...] = ("ready", "starting", "draining", "failed")
 
 
@@ -35,19 +36,43 @@ class Whole:
     def __init__(self, runtime: Runtime, siblings: Siblings) -> None:
         self.runtime = runtime
         self._siblings = siblings
+        self._drained = asyncio.Event()
         self.changes = Changes(runtime, siblings)
 
     @asynccontextmanager
     async def answering(self, further: Mapping[str, Answer]) -> AsyncIterator[None]:
-        """Answers the other processes, and what else they ask, until the end of the block."""
-        own = {_HEALTH: self._own_health, _METRICS: self._own_metrics, CHANGE: self.changes.follow}
+        """Answers the other processes, and what else they ask, until the end of the block; and from then on until their
+        requests are answered too, for which they may need this one, as long as there is time."""
+        own = {
+            _HEALTH: self._own_health,
+            _METRICS: self._own_metrics,
+            _DRAINED: self._own_end,
+            CHANGE: self.changes.follow,
+        }
         async with self._siblings.answering({**own, **further}):
             yield
+            self._drained.set()
+            if not self._siblings.alone:
+                with suppress(TimeoutError):
+                    await self._siblings.ask(_DRAINED, seconds=self.runtime.seconds_left)
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Until the end of the block the first process follows the task folder, if it is to be, and tells the others:
+        each by itself they would number the generations by what they happened to see."""
+        if not self.runtime.settings.watch or self._siblings.number:
+            yield
+            return
+        task = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            task.cancel()
 
     async def health(self) -> Health:
         """The worst that one of the processes says; one that does not answer has failed, and is stuck."""
         try:
-            others = [_health(told) for told in await self._siblings.ask(_HEALTH)]
+            others = [_health(told) for told in await self._siblings.ask(_HEALTH, seconds=AT_ONCE)]
         except TimeoutError:
             return Health("failed", stuck=True)
         every = [self._health(), *others]
@@ -60,17 +85,32 @@ class Whole:
             raise NotReadyError(f"one of the processes is {status}", passing=True)
 
     async def metrics(self) -> Collector:
-        """The metrics of all processes that are there, as those of one.
+        """The metrics of all processes, as those of one; at the start of those that are there by then.
 
         Raises:
-            NotReadyError: if one of them does not answer.
+            NotReadyError: if one of them does not answer, or has ended: sums that go down would be taken for those of a
+                service that began anew, and all that it counted before would be counted again.
         """
         try:
             told = await self._siblings.ask(_METRICS)
         except TimeoutError as error:
-            raise NotReadyError("one of the processes does not answer", passing=True) from error
+            raise NotReadyError(str(error)) from error
+        if Silence.ENDED in told or Silence.LOST in told:
+            raise NotReadyError("one of the processes has ended")
         own = self.runtime.metrics.registry
-        return Sums(own, [one for one in told if one is not None]) if told else own
+        return Sums(own, [one for one in told if isinstance(one, bytes)]) if told else own
+
+    async def _follow(self) -> None:
+        await self.runtime.warm.wait()
+        await follow(self.runtime.catalog.folder, self._look)
+
+    async def _look(self) -> None:
+        await self.runtime.administer(self.runtime.catalog.scan)
+        if self._siblings.alone:
+            return
+        with suppress(NotReadyError):  # one that still starts is told once it is there
+            await self.require_ready()
+            await self.changes.share()
 
     def _health(self) -> Health:
         runtime = self.runtime
@@ -82,6 +122,12 @@ class Whole:
     async def _own_metrics(self, _: bytes) -> bytes:
         return await asyncio.to_thread(pack, self.runtime.metrics.registry)
 
+    async def _own_end(self, _: bytes) -> bytes:
+        """Answers once no request is left here; at once if this process goes on, as when the other ends by itself."""
+        if self.runtime.status == "draining":
+            await self._drained.wait()
+        return b"done"
 
-def _health(told: bytes | None) -> Health:
-    return Health("starting", stuck=False) if told is None else Health(**json.loads(told))
+
+def _health(told: bytes | Silence) -> Health:
+    return Health("starting", stuck=False) if isinstance(told, Silence) else Health(**json.loads(told))

@@ -15,7 +15,6 @@ from service.entry import Entry
 from service.errors import ConflictError, InvalidTaskError, UnknownTaskError
 from service.inputs import BYTES, read_body
 from service.loaded import LoadedTask
-from service.processes.changes import Kind
 from service.processes.whole import Whole
 from service.routes.common import AuthorizationDep, RuntimeDep, WholeDep
 from service.routes.described import ETAG, Described, admin_errors, told
@@ -88,7 +87,7 @@ async def put_task(
         _check_file(conditions, runtime, task)
         return _entry(runtime, task) is None, runtime.catalog.put(task, data)
 
-    async with whole.changes.followed("serve", task):
+    async with whole.changes.followed(task):
         new, entry = await runtime.administer(put)
     info = describe(entry, runtime.folding)
     response.status_code = 201 if new else 200
@@ -104,7 +103,7 @@ async def delete_task(task: str, whole: WholeDep, conditions: ConditionsHeader) 
         _check_file(conditions, whole.runtime, name)
         whole.runtime.catalog.delete(name)
 
-    await change(whole, "drop", task, conditions, delete)
+    await change(whole, task, conditions, delete)
 
 
 @router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
@@ -124,14 +123,14 @@ async def pin_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> 
     """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
     folding = whole.runtime.folding
     folding.require_foldable(whole.runtime.catalog.loaded(task))  # without waiting for what is being folded
-    return describe(await _fold(whole, "pin", task, conditions, folding.pin), folding)
+    return describe(await _fold(whole, task, conditions, folding.pin, pinned=True), folding)
 
 
 @router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def unpin_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
     folding = whole.runtime.folding
-    return describe(await _fold(whole, "unpin", task, conditions, folding.unpin), folding)
+    return describe(await _fold(whole, task, conditions, folding.unpin, pinned=False), folding)
 
 
 async def put_into_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
@@ -148,7 +147,7 @@ async def put_into_service(whole: Whole, name: str, conditions: Conditions) -> E
             raise InvalidTaskError(entry.reason or "the task cannot be loaded")
         return entry
 
-    return await change(whole, "serve", name, conditions, load)
+    return await change(whole, name, conditions, load)
 
 
 async def take_out_of_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
@@ -157,10 +156,10 @@ async def take_out_of_service(whole: Whole, name: str, conditions: Conditions) -
     Raises:
         UnknownTaskError, ConflictError
     """
-    return await change(whole, "unload", name, conditions, whole.runtime.catalog.unload)
+    return await change(whole, name, conditions, whole.runtime.catalog.unload)
 
 
-async def change(whole: Whole, kind: Kind, name: str, conditions: Conditions, apply: Callable[[str], Result]) -> Result:
+async def change(whole: Whole, name: str, conditions: Conditions, apply: Callable[[str], Result]) -> Result:
     """Applies to a task what changes the catalog, if it is the one that the conditions ask for.
 
     Raises:
@@ -172,14 +171,14 @@ async def change(whole: Whole, kind: Kind, name: str, conditions: Conditions, ap
         _check(conditions, whole.runtime, name)
         return apply(name)
 
-    async with whole.changes.followed(kind, name):
+    async with whole.changes.followed(name):
         return await whole.runtime.administer(checked)
 
 
 async def _fold(
-    whole: Whole, kind: Kind, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]
+    whole: Whole, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None], *, pinned: bool
 ) -> Entry:
-    """Applies what folds a task, if it is the one that the conditions ask for; the catalog may change meanwhile.
+    """Pins a task, or no longer, if it is the one that the conditions ask for; the catalog may change meanwhile.
 
     Raises:
         UnknownTaskError: if it is gone by then.
@@ -199,7 +198,7 @@ async def _fold(
         return task
 
     found()  # nobody waits for what is being folded only to hear that there is no such task
-    async with whole.changes.followed(kind, name):
+    async with whole.changes.followed(name, pinned=pinned):
         task = await runtime.fold(checked)
     entry = runtime.catalog.entry(name)
     if entry.task is not task:

@@ -1,0 +1,44 @@
+"""The end of a process with threads that may not end, as those that wait for a device that no longer answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+logger = logging.getLogger(__name__)
+
+FAILED = 1  # as an exit code
+
+
+class Threads(ThreadPoolExecutor):
+    """A pool that knows its threads; begin: called in each of them first."""
+
+    def __init__(self, count: int, name: str, begin: Callable[[], None]) -> None:
+        own: list[threading.Thread] = []
+
+        def initialise() -> None:  # which does not know the pool: its threads end when nobody does any more
+            own.append(threading.current_thread())
+            begin()
+
+        super().__init__(count, thread_name_prefix=name, initializer=initialise)
+        self._own = own
+
+    def end(self, until: float) -> list[str]:
+        """Leaves undone what no thread has begun, and waits for the threads until that time of the monotonic clock; the
+        names of those that have not ended by then."""
+        self.shutdown(wait=False, cancel_futures=True)
+        for thread in self._own:
+            thread.join(max(0.0, until - time.monotonic()))
+        return [thread.name for thread in self._own if thread.is_alive()]
+
+
+def end_without(threads: Sequence[str]) -> NoReturn:
+    """Ends the process as one that failed. Python itself would wait for these threads."""
+    logger.error("the service ends without threads that do not end: %s", ", ".join(threads))
+    logging.shutdown()
+    os._exit(FAILED)

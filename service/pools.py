@@ -1,0 +1,33 @@
+"""The threads of a service, each kind for one purpose."""
+
+from __future__ import annotations
+
+from service.ending import end_without
+from service.hardware import share_of_cores
+from service.parallelism import BACKGROUND_NICENESS, NICENESS, Parallelism, torch_threads
+from service.settings import Settings
+
+
+class Pools:
+    """forwards: answer requests; decode, large: their images, the latter one after the other; loader: changes the
+    catalog; folder: folds tasks; explainer: draws what was merged; calibrator: times beside all these.
+
+    on_cpu: whether forwards compute on the processor.
+    """
+
+    def __init__(self, settings: Settings, way: Parallelism, *, on_cpu: bool) -> None:
+        # On a GPU the thread that gives it work must not wait for those that decode.
+        self.forwards = torch_threads("forward", way.workers, way.threads, NICENESS if on_cpu else 0)
+        self.decode = torch_threads("decode", settings.decode_threads or share_of_cores(settings.processes), 1)
+        self.large = torch_threads("large", 1, 1)
+        self.loader, self.folder, self.explainer = (
+            torch_threads(name, 1, way.threads) for name in ("loader", "folder", "explainer")
+        )
+        self.calibrator = torch_threads("calibrator", 1, way.threads, BACKGROUND_NICENESS)
+
+    def end(self, until: float) -> None:
+        """Ends the threads; if one has not by that time of the monotonic clock, the process, as one that failed."""
+        # First the forwards: a loader that is still at the tasks from the start waits for them.
+        for pool in (self.forwards, self.loader, self.calibrator, self.explainer, self.folder, self.decode, self.large):
+            if left := pool.end(until):
+                end_without(left)

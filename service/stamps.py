@@ -1,0 +1,50 @@
+"""What files look like from outside, by which it is noticed that one changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# A file's time of change, length and inode, which differ once it is another file; then the time at which anything about
+# it changed, as who may read it.
+_Stamp = tuple[int, int, int, int]
+
+
+class Stamps:
+    """What files looked like when they were last looked at."""
+
+    def __init__(self) -> None:
+        self._then: dict[Path, _Stamp | None] = {}
+
+    def look(self, path: Path) -> None:
+        """From now on it differs from what it is now."""
+        self._then[path] = _stamp(status_of(path))
+
+    def note(self, path: Path, status: os.stat_result) -> None:
+        """The same of the file with that status, whichever lies there by now."""
+        self._then[path] = _stamp(status)
+
+    def forget(self, path: Path) -> None:
+        """As if it had never been looked at."""
+        self._then.pop(path, None)
+
+    def differs(self, path: Path) -> bool:
+        """Whether it is another file than it was, or was not there or is not any more."""
+        now, then = _stamp(status_of(path)), self._then.get(path)
+        return now != then if now is None or then is None else now[:3] != then[:3]
+
+    def differs_at_all(self, path: Path) -> bool:
+        """The same, or whether anything else about it changed, as who may read it."""
+        return _stamp(status_of(path)) != self._then.get(path)
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """None if it cannot be looked at."""
+    try:
+        return path.stat()
+    except (OSError, ValueError):  # the second for a name that no file can have
+        return None
+
+
+def _stamp(status: os.stat_result | None) -> _Stamp | None:
+    return status and (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)

@@ -1,0 +1,45 @@
+"""Several processes end together: what one accepted is answered though it needs another that has nothing more to do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from changing import put, task_file
+from serving import KEY, Files, small_settings
+from two import Both, told, two
+
+# Many times as long as a process takes to end that waits for nobody.
+_LONG = 3.0
+
+
+@pytest.fixture
+def both(files: Files, tmp_path: Path) -> Iterator[Both]:
+    with two(small_settings(files, admin_key=KEY, watch=False), tmp_path) as services:
+        yield services
+
+
+@pytest.mark.parametrize("asked", [0, 1], ids=["first", "second"])
+def test_a_change_that_is_under_way_is_made_in_both(both: Both, asked: int, tmp_path: Path) -> None:
+    first, second = both
+    released = threading.Event()
+    second.on_loop(lambda: asyncio.ensure_future(second.runtime.administer(released.wait)))
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            changed = pool.submit(put, both[asked], "digits", task_file(tmp_path))
+            first.until(lambda: told(first, "digits")["generation"] == 2)
+            for one in both:
+                one.server.should_exit = True  # what SIGTERM sets
+            with pytest.raises(TimeoutError):
+                changed.result(timeout=_LONG)
+            released.set()
+            answer = changed.result()
+    finally:
+        released.set()
+    assert (answer.status_code, answer.json()["generation"]) == (200, 2)
+    (task,) = (one for one in second.runtime.catalog.serving() if one.header.name == "digits")
+    assert (task.digest, task.generation) == (answer.json()["digest"], 2)
