@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.formats import CPU, cpu_dtype, cpu_format
 from benchmarks.markdown import table
 from benchmarks.servers import held
 from benchmarks.variations import write_variations
@@ -28,12 +29,10 @@ from fpet.untrained import half_way, new_header
 from fpet.weights import default_backbone
 from service.catalog import Catalog
 from service.engine import Engine
-from service.hardware import pick_dtype
 from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
 from service.work import Group, Work
 
-_CPU = torch.device("cpu")
 _CLASSES = 10
 _MIB = 2**20
 _TIMINGS = 30
@@ -58,15 +57,15 @@ def main() -> None:
         _write_tasks(backbone, Path(folder), arguments.tasks, {"dim": arguments.dim, "bits": arguments.bits})
         rows = _measure(backbone, Path(folder), arguments.tasks, arguments.cycles)
     name = arguments.architecture or "the embedded backbone"
-    print(f"{name}, {pick_dtype('auto', _CPU)}, one thread, torch {torch.__version__}\n")
+    print(f"{name}, {cpu_format()}, one thread, torch {torch.__version__}\n")
     print(table(("", ""), rows))
 
 
 def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[tuple[str, str]]:
-    dtype = pick_dtype("auto", _CPU)
+    dtype = cpu_dtype()
     backbone.vit.to(dtype)
     metrics = Metrics([], [])
-    engine = Engine(backbone, _CPU, dtype, metrics)
+    engine = Engine(backbone, CPU, dtype, metrics)
     catalog = Catalog(folder, engine.load, metrics, max_bytes=2**30)
     names = [entry.name for entry in catalog.entries()]
     size = (folder / f"{names[0]}.safetensors").stat().st_size

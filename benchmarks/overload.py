@@ -16,12 +16,13 @@ from statistics import median
 
 import torch
 
+from benchmarks.formats import cpu_format, in_it
 from benchmarks.load import Load, load, offer, percentile, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
 from benchmarks.servers import Server, fpet_serve
 from fpet.weights import tasks_folder
-from service.hardware import cores, pick_dtype
+from service.hardware import cores
 from service.settings import Settings
 
 _MIB = 2**20
@@ -51,11 +52,11 @@ class Measured:
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints two tables."""
     queue = str(arguments.max_queue)
-    with fpet_serve(tasks_folder(), "--max-queue", queue, "--max-images", "1") as server:
+    with fpet_serve(tasks_folder(), *in_it(), "--max-queue", queue, "--max-images", "1") as server:
         measured = asyncio.run(_measure(server, arguments))
     print(
         f"{arguments.factor:g} times what it can bear for {arguments.seconds:g} s, a queue of {queue} places, "
-        f"{cores()} cores, {pick_dtype('auto', torch.device('cpu'))}, torch {torch.__version__}\n"
+        f"{cores()} cores, {cpu_format()}, torch {torch.__version__}\n"
     )
     print(table(("", ""), overload_rows(measured, arguments.max_queue)))
     head = ("deadline, in times that a full queue takes", "200", "429", "504", "latest answer, in batches after it")

@@ -17,13 +17,14 @@ from statistics import median
 
 import torch
 
+from benchmarks.formats import cpu_format, in_it
 from benchmarks.load import load, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn
 from benchmarks.servers import READY, Server, fpet_command, serving
 from benchmarks.tasks import EMBEDDED, MODELS, write_tasks
-from service.hardware import cores, pick_dtype
+from service.hardware import cores
 
 _TASKS = 16
 _WITHOUT = {"PYTORCH_JIT": "0"}  # with which torch makes no program
@@ -42,7 +43,8 @@ def main() -> None:
     images, rows = pictures(), []
     with tempfile.TemporaryDirectory() as folder:
         tasks = write_tasks(Path(folder), arguments.model, "fashion-mnist", _TASKS)
-        command = fpet_command(tasks.folder, "--backbone", str(tasks.backbone), "--folded-bytes", "0")
+        options = [*in_it(), "--backbone", str(tasks.backbone), "--folded-bytes", "0"]
+        command = fpet_command(tasks.folder, *options)
         with serving(command, READY) as programs, serving(command, READY, _WITHOUT) as python:
             for concurrency in arguments.concurrency:
                 for names in (tasks.names[:1], tasks.names):
@@ -55,7 +57,7 @@ def main() -> None:
             memory = (programs.memory() - python.memory()) / 2**20
     print(
         f"{arguments.model}, {arguments.rounds} rounds of {arguments.seconds:g} s, {cores()} cores, "
-        f"{pick_dtype('auto', torch.device('cpu'))}, {torch.__version__}; {memory:+.0f} MiB\n"
+        f"{cpu_format()}, {torch.__version__}; {memory:+.0f} MiB\n"
     )
     print(table(("in flight", "tasks", "throughput, to that in Python", "in a round"), rows))
 

@@ -19,6 +19,7 @@ from statistics import median, quantiles
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.formats import cpu_dtype, cpu_format, in_it
 from benchmarks.load import load, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
@@ -28,9 +29,8 @@ from fpet.backbone import load_backbone
 from fpet.task import Task
 from fpet.weights import default_backbone, task_path, tasks_folder
 from service.calibration import alternate
-from service.hardware import cores, pick_dtype
+from service.hardware import cores
 
-_CPU = torch.device("cpu")
 _IN_FLIGHT = 3  # full batches for each forward that runs at once
 _SHADOW_SHARE = 0.2
 _HEAD = ("images a batch", "mean batch", "calibrated", "shadow", "timed directly", "middle half of the timings")
@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> None:
     keep_freed_memory()  # as the service does
     print(
         f"{arguments.task}, time of a forward without token reduction over that with it; {arguments.seconds:g} s of "
-        f"requests, {arguments.repeats} direct timings, {cores()} cores, {pick_dtype('auto', _CPU)}, "
+        f"requests, {arguments.repeats} direct timings, {cores()} cores, {cpu_format()}, "
         f"torch {torch.__version__}\n"
     )
     print(table(_HEAD, [_row(arguments, size) for size in arguments.batch_sizes]))
@@ -62,7 +62,7 @@ def _served(arguments: argparse.Namespace, size: int) -> tuple[float, float, flo
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     images = itertools.cycle(pictures())
     path = f"/v1/tasks/{arguments.task}/classify?top_k=1"
-    with fpet_serve(tasks_folder(), *flags) as server:
+    with fpet_serve(tasks_folder(), *in_it(), *flags) as server:
         asyncio.run(
             load(
                 server.port,
@@ -83,7 +83,7 @@ def _served(arguments: argparse.Namespace, size: int) -> tuple[float, float, flo
 def _direct(arguments: argparse.Namespace, size: int) -> list[float]:
     """Time without reduction over that with it, of forwards side by side in one thread."""
     torch.set_num_threads(1)
-    dtype = pick_dtype("auto", _CPU)
+    dtype = cpu_dtype()
     backbone = load_backbone(default_backbone())
     backbone.vit.to(dtype)
     task = Task.load(task_path(arguments.task))

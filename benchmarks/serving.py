@@ -21,6 +21,7 @@ from statistics import median
 import torch
 from PIL import Image
 
+from benchmarks.formats import cpu_dtype, cpu_format, in_it
 from benchmarks.load import Load, form, load, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
@@ -31,13 +32,12 @@ from fpet.allocator import keep_freed_memory
 from fpet.backbone import load_backbone
 from fpet.images import to_rgb
 from fpet.task import Task
-from service.hardware import cores, pick_dtype
+from service.hardware import cores
 
 _TASKS = 16
 _BATCH = 16
 _ZIPF = 1.1
 _SHARES = (0.5, 0.99)
-_CPU = torch.device("cpu")
 
 Timed = tuple[float, Load | None]  # images a second, and what the client saw if it was HTTP
 
@@ -60,7 +60,7 @@ def main() -> None:
         names = tasks.names
         # The loop does not fold, and what is timed in turn with it should not either.
         options = ["--backbone", str(tasks.backbone), "--folded-bytes", "0", "--processes", str(arguments.processes)]
-        with fpet_serve(tasks.folder, *options) as server:
+        with fpet_serve(tasks.folder, *in_it(), *options) as server:
             weights = [1 / (rank + 1) ** _ZIPF for rank in range(len(names))]
             loads: dict[str, Callable[[], str]] = {
                 "service, one task": lambda: names[0],
@@ -76,8 +76,7 @@ def main() -> None:
     print(
         f"{arguments.model}, images/s, {arguments.rounds} rounds of {arguments.seconds:g} s, "
         f"{arguments.concurrency} images in flight, {arguments.images} a request, "
-        f"{arguments.processes} processes, {cores()} cores, "
-        f"{pick_dtype('auto', _CPU)}, {torch.__version__}\n"
+        f"{arguments.processes} processes, {cores()} cores, {cpu_format()}, {torch.__version__}\n"
     )
     print(table(("", "images/s", "spread", "to the first", "to one task", "p50 ms", "p99 ms"), _rows(results)))
 
@@ -107,7 +106,7 @@ def _served(port: int, arguments: argparse.Namespace, images: Sequence[bytes], c
 def _bare(tasks: Tasks, images: Sequence[bytes], seconds: float) -> Timed:
     """The same work without HTTP, queue and batching: a thread a core, each with batches of its own."""
     torch.set_num_threads(1)
-    dtype = pick_dtype("auto", _CPU)
+    dtype = cpu_dtype()
     backbone = load_backbone(tasks.backbone)
     backbone.vit.to(dtype)
     task = Task.load(tasks.folder / f"{tasks.names[0]}.safetensors")

@@ -21,8 +21,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import torch
-
+from benchmarks.formats import cpu_format
 from benchmarks.load import Load, ask, load
 from benchmarks.peers.prepare import Prepared, prepare
 from benchmarks.peers.rows import Row, tables, versions, write_csv
@@ -31,7 +30,7 @@ from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn
 from benchmarks.servers import Server
 from benchmarks.tasks import EMBEDDED, MODELS
-from service.hardware import cores, pick_dtype
+from service.hardware import cores
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -65,7 +64,7 @@ def _measure(arguments: argparse.Namespace, tasks: int, installed: Mapping[str, 
             tasks=tasks,
             concurrency=arguments.concurrency,
             cores=cores(),
-            dtype=str(pick_dtype("auto", torch.device("cpu"))).removeprefix("torch."),
+            dtype=cpu_format(),
             versions=" ".join(f"{package} {version}" for package, version in installed.items()),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         )

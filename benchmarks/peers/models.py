@@ -22,16 +22,18 @@ from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from fpet.timm_checkpoint import timm_state
-from service.hardware import pick_dtype
+from service.hardware import DTYPES
 
 import timm  # isort: skip  # once fpet has declared what timm needs of torchvision
 
 _DESCRIPTION = "models.json"
-_DTYPE = pick_dtype("auto", torch.device("cpu"))
 
 
-def write_models(folder: Path, tasks: Sequence[Path], backbone: Backbone) -> None:
-    """Writes the tasks as timm checkpoints, and how to make a model of them; the tasks differ in weights alone."""
+def write_models(folder: Path, tasks: Sequence[Path], backbone: Backbone, dtype: str) -> None:
+    """Writes the tasks as timm checkpoints, and how to make a model of them; the tasks differ in weights alone.
+
+    dtype: in which they compute.
+    """
     for path in tasks:
         model = fold(Task.load(path).build(backbone))
         write_safetensors(folder / path.name, timm_state(model), {}, TaskError)
@@ -41,6 +43,7 @@ def write_models(folder: Path, tasks: Sequence[Path], backbone: Backbone) -> Non
         "arguments": {**header.backbone.arguments, "num_classes": len(header.labels)},
         "labels": header.labels,
         "preprocessing": dataclasses.asdict(header.preprocessing),
+        "dtype": dtype,
     }
     (folder / _DESCRIPTION).write_text(json.dumps(description))
 
@@ -51,12 +54,13 @@ class Models:
     def __init__(self, folder: Path) -> None:
         described = json.loads((folder / _DESCRIPTION).read_text())
         self._labels: list[str] = described["labels"]
+        self._dtype = DTYPES[described["dtype"]]
         preprocessing = described["preprocessing"]
         tuples = {name: tuple(preprocessing[name]) for name in ("size", "mean", "std")}
         self._preprocessing = Preprocessing(**{**preprocessing, **tuples})
         make = partial(timm.create_model, described["architecture"], **described["arguments"])
         self._models: dict[str, Any] = {
-            path.stem: make(checkpoint_path=str(path)).eval().to(_DTYPE) for path in folder.glob("*.safetensors")
+            path.stem: make(checkpoint_path=str(path)).eval().to(self._dtype) for path in folder.glob("*.safetensors")
         }
 
     def decode(self, data: bytes) -> Tensor:
@@ -74,7 +78,7 @@ class Models:
     def classify(self, name: str, images: Sequence[Tensor]) -> list[dict[str, Any]]:
         """The best label of each image and its probability, by the model of that name."""
         with torch.inference_mode():
-            pixels = self._preprocessing.normalize(torch.stack(list(images)), _DTYPE)
+            pixels = self._preprocessing.normalize(torch.stack(list(images)), self._dtype)
             values, indices = self._models[name](pixels).float().softmax(dim=1).max(dim=1)
         return [
             {"label": self._labels[index], "probability": value}

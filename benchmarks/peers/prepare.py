@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.formats import cpu_format
 from benchmarks.peers.models import decode, write_models
 from benchmarks.tasks import Tasks, write_tasks
 from fpet.backbone import load_backbone
@@ -47,5 +48,5 @@ def prepare(folder: Path, model: str, count: int) -> Prepared:
     full = folder / "full"
     full.mkdir()
     tasks = write_tasks(folder, model, _EMBEDDED_TASK, count)
-    write_models(full, sorted(tasks.folder.iterdir()), load_backbone(tasks.backbone))
+    write_models(full, sorted(tasks.folder.iterdir()), load_backbone(tasks.backbone), cpu_format())
     return Prepared(tasks, full)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, partial
 
+from benchmarks.formats import in_it
 from benchmarks.load import post
 from benchmarks.peers.prepare import Prepared
 from benchmarks.servers import Server, fpet_serve, serving
@@ -43,7 +44,7 @@ def starts(prepared: Prepared, python: str) -> dict[str, Callable[[], AbstractCo
         return partial(serving, command, ready, {"OMP_NUM_THREADS": "1"})
 
     count = cores()
-    fpet = partial(fpet_serve, prepared.tasks.folder, "--backbone", str(prepared.tasks.backbone))
+    fpet = partial(fpet_serve, prepared.tasks.folder, *in_it(), "--backbone", str(prepared.tasks.backbone))
     return {
         FPET: fpet,
         FPET_PROCESSES: partial(fpet, "--processes", str(count)),
