@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from starlette.types import Scope
 
-from service.errors import HeadTooLargeError
+from service.errors import BadRequestError, HeadTooLargeError
 
 MAX_HEAD_BYTES = 16 * 2**10  # of path, query and headers together
 MAX_HEADERS = 100
 MAX_PARAMETERS = 100
 
+_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
+
 
 def check_head(scope: Scope) -> None:
-    """Raises HeadTooLargeError if a request has more headers, parameters or bytes before its body than are accepted."""
+    """Called with every request.
+
+    Raises:
+        BadRequestError: if its body has two lengths, of which a proxy may have gone by the other and taken for a part
+            of the body what here is the next request (RFC 9112, section 6.1). The connection then ends.
+        HeadTooLargeError: if it has more headers, parameters or bytes before its body than are accepted.
+    """
     headers, query = scope["headers"], scope["query_string"]
+    if _LENGTHS.issubset(name for name, _ in headers):
+        message = "the request has both Content-Length and Transfer-Encoding; one of them says where its body ends"
+        raise BadRequestError(message, {"connection": "close"})
     if len(headers) > MAX_HEADERS:
         raise HeadTooLargeError(f"the request has {len(headers)} headers; the limit is {MAX_HEADERS}")
     if query.count(b"&") >= MAX_PARAMETERS:

@@ -8,13 +8,16 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import ClientGoneError, NotReadyError
+from service.chunks import IN_TINY_CHUNKS, LEAST
+from service.errors import BadRequestError, ClientGoneError, NotReadyError
 from service.exchange import UNTAKEN, Exchange, infers
 from service.failures import Failure
 from service.lingering import CLOSE, Lingering
 from service.metrics import Metrics
 from service.request_id import HEADER, identified
 from service.room import Room
+
+_TINY = f"the body comes in too many chunks of fewer than {LEAST} bytes; send larger ones"
 
 
 class Observed:
@@ -71,6 +74,8 @@ class Observed:
 
         async def arriving() -> Message:
             message = await lingering.receive()
+            if IN_TINY_CHUNKS in scope["state"]:
+                raise BadRequestError(_TINY, {"connection": "close"})
             self._hold(exchange, scope, len(message.get("body", b"")))
             return message
 

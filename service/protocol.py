@@ -8,23 +8,29 @@ from contextlib import suppress
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from service.chunks import IN_TINY_CHUNKS
+from service.connection import Connection
 from service.exchange import UNTAKEN
 from service.together import HeadWithBody
 
-# Bytes: four times less than asyncio's own, and as long as most images.
-_READ_AT_ONCE = 2**16
+# Bytes. What was read at once is parsed at once, while everybody else waits; so of heads and chunks little is read. Of
+# what takes no time to parse it is as much as most images have, and four times less than is asyncio's own.
+_LITTLE = 2**13
+_MUCH = 2**16
 
 
 class _Impatient(H11Protocol):
     patience: float
+    conn: Connection
 
+    _transport: asyncio.Transport
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        # What was read at once is parsed at once: a body in chunks of a byte would hold up everybody else.
-        with suppress(AttributeError):  # other event loops have no such setting
-            transport.max_size = _READ_AT_ONCE  # type: ignore[attr-defined]
+        self.conn = Connection()
+        self._transport = transport
+        self._read_at_once(_LITTLE)
         # Writing pauses as soon as the system takes no more, however little is left: from then on the client's time
         # counts. Otherwise the end of an answer could wait, and keep its connection, for ever.
         transport.set_write_buffer_limits(high=0)
@@ -32,8 +38,13 @@ class _Impatient(H11Protocol):
         self._wait()
 
     def data_received(self, data: bytes) -> None:
+        if self.conn.in_tiny_chunks:
+            return  # taken from a client that could not read its answer otherwise, and not looked at
         dropping = self._dropping()
         super().data_received(data)
+        if self.conn.in_tiny_chunks:
+            self._end_in_tiny_chunks()
+        self._read_at_once(_MUCH if self.conn.takes_no_time else _LITTLE)
         if self.conn.their_state is h11.IDLE and dropping:
             self._stop()
             # When what was dropped arrived, Uvicorn ended its own timer of idle connections.
@@ -49,6 +60,8 @@ class _Impatient(H11Protocol):
         super().on_response_complete()
         if self._dropping():
             self._wait()
+            if self.conn.in_tiny_chunks:
+                self._end_in_tiny_chunks()
         elif self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._unset_keepalive_if_required()
             self._wait()  # a part of the next head came along with the request
@@ -81,6 +94,16 @@ class _Impatient(H11Protocol):
 
     def _dropping(self) -> bool:
         return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+
+    def _read_at_once(self, size: int) -> None:
+        with suppress(AttributeError):  # other event loops have no such setting
+            self._transport.max_size = size  # type: ignore[attr-defined]
+
+    def _end_in_tiny_chunks(self) -> None:
+        if self._dropping():
+            self.transport.write_eof()  # so that nobody waits for the answer to another request
+        else:
+            self.cycle.scope["state"][IN_TINY_CHUNKS] = True  # for whoever reads the body
 
     def _wait(self) -> None:
         self._timer = self.loop.call_later(self.patience, self.transport.close)

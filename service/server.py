@@ -14,12 +14,8 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from service.limits import MAX_HEAD_BYTES
 from service.protocol import impatient
 from service.settings import Settings
-
-# Longer than load balancers keep an idle connection: if they close it, no request can cross with the closing.
-_KEEP_ALIVE_SECONDS = 75
 
 
 class Server(uvicorn.Server):
@@ -35,12 +31,11 @@ class Server(uvicorn.Server):
             port=settings.port,
             root_path=settings.root_path,
             http=impatient(settings.deadline),
-            h11_max_incomplete_event_size=2 * MAX_HEAD_BYTES,  # beyond it, the answer is not ours but the protocol's
             ws="none",
             log_config=None,
             log_level=settings.log_level,
             access_log=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_keep_alive=settings.keep_alive_seconds,
             timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
             server_header=False,
         )

@@ -115,6 +115,13 @@ class Settings(BaseSettings):
     deadline: float = Field(
         default=30.0, gt=0, description="seconds from a request's arrival until it is answered with 504"
     )
+    # If the proxy closes idle connections first, no request can cross with the closing.
+    keep_alive_seconds: int = Field(
+        default=75,
+        ge=1,
+        le=86_400,
+        description="seconds that an idle connection is kept; more than the proxy or load balancer in front keeps one",
+    )
     stuck_seconds: float = Field(
         default=300.0,
         gt=0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import fpet
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 logger = logging.getLogger(__name__)
+
+# In which the last traces are sent, after all that was accepted is answered: Kubernetes and compose wait that long.
+END_SECONDS = 5.0
+END_THREAD = "fpet-traces-end"
 
 _NAME = "fpet-serve"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -95,9 +100,15 @@ class Tracing:
             span.end(_nanoseconds(end))
             start = end
 
-    def close(self) -> None:
-        """Sends what is left, for as long as the exporter's timeout lets it."""
-        self._provider.shutdown()
+    def close(self, seconds: float = END_SECONDS) -> None:
+        """Sends what is left, for at most so many seconds; the rest is lost, which the log says."""
+        # The exporter has a timeout for each batch, the SDK one for all, and none that could be given. What takes
+        # longer is left to a thread that does not keep the process from ending.
+        ending = threading.Thread(target=self._provider.shutdown, name=END_THREAD, daemon=True)
+        ending.start()
+        ending.join(seconds)
+        if ending.is_alive():
+            logger.warning("the collector did not take the last traces within %g seconds", seconds)
 
 
 def _parent(exchange: Exchange) -> Context:

@@ -15,6 +15,7 @@ import yaml
 from serving import Serving
 
 from service.settings import PREFIX, Settings
+from service.tracing import END_SECONDS
 
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
@@ -113,13 +114,14 @@ def test_no_port_is_open_to_the_network() -> None:
 
 
 def test_stopping_waits_until_the_service_has_drained() -> None:
-    default = Settings.model_fields["shutdown_delay"].default + Settings.model_fields["drain_seconds"].default
+    drained = Settings.model_fields["drain_seconds"].default + END_SECONDS
     for name in OWN_SERVICES:
-        assert int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) > default
+        grace = int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s"))
+        assert grace > Settings.model_fields["shutdown_delay"].default + drained
     predictor = manifest("kserve/inference-service")["spec"]["predictor"]
     for pod, spec in zip((pod_specs()["deployment"], predictor), pod_specs().values(), strict=True):
         (delay,) = (one["value"] for one in spec["containers"][0]["env"] if one["name"].endswith("_DELAY"))
-        assert pod["terminationGracePeriodSeconds"] > float(delay) + Settings.model_fields["drain_seconds"].default
+        assert pod["terminationGracePeriodSeconds"] > float(delay) + drained
         assert pod["enableServiceLinks"] is False  # they would be options: FPET_PORT, of a Service `fpet`
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import httpx
 import pictures
@@ -18,6 +19,7 @@ from service.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PARAMETERS
 from service.schemas import EncodedImages
 
 CLASSIFY = "/v1/tasks/digits/classify"
+SECONDS = 15  # half of those that a service waits for the rest of a body by default
 
 
 def refused(answer: httpx.Response) -> str:
@@ -107,6 +109,37 @@ def test_a_head_without_end_is_cut_off(service: Serving) -> None:
         with pytest.raises(ConnectionError):
             connection.sendall(b"x" * 4000 * MAX_HEAD_BYTES)
     assert service.client.get("/livez").status_code == 200
+
+
+def test_a_head_too_long_is_not_read_though_it_came_at_once(service: Serving) -> None:
+    """Its many lines would take long, while everybody waits."""
+    with socket.create_connection(service.address, timeout=30) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"a:\r\n" * (MAX_HEAD_BYTES * 3 // 4) + b"\r\n")
+        answer = http.client.HTTPResponse(connection)
+        with suppress(ConnectionResetError):  # for it goes on when the connection ends
+            answer.begin()
+            assert answer.status == 400  # a head that was read is answered with 431
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [["content-length: 5", "transfer-encoding: chunked"], ["Transfer-Encoding: Chunked", "Content-Length: 3"]],
+)
+@pytest.mark.parametrize("more", [[], ["x: y"] * MAX_HEADERS], ids=["little", "too much"])
+@pytest.mark.parametrize("path", [CLASSIFY, "/nowhere"])
+def test_nothing_follows_a_body_of_two_lengths(
+    service: Serving, path: str, headers: list[str], more: list[str]
+) -> None:
+    """A proxy that goes by the other length would have taken what follows for a part of it, or the reverse."""
+    head = "\r\n".join([f"POST {path} HTTP/1.1", "host: x", "content-type: image/png", *headers, *more, "", ""])
+    with socket.create_connection(service.address, timeout=SECONDS) as connection:
+        connection.sendall(head.encode() + b"3\r\nabc\r\n0\r\n\r\nGET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        told = json.loads(answer.read())
+        assert (answer.status, answer.getheader("connection"), told["error_type"]) == (400, "close", "bad_request")
+        assert told["error"].startswith("the request has both Content-Length and Transfer-Encoding; ")
+        assert connection.recv(1) == b""
 
 
 @pytest.mark.parametrize("opening", [b"", b"GET /livez HTTP/1.1\r\nhost"], ids=["nothing", "half a head"])

@@ -57,6 +57,15 @@ def test_who_has_not_sent_all_of_it_by_then_is_told_so_too(small_files: Files) -
         connection.close()
 
 
+def test_an_idle_connection_is_kept_for_as_long_as_the_settings_say(small_files: Files) -> None:
+    with serving(small_settings(small_files, keep_alive_seconds=1)) as service:
+        connection = http.client.HTTPConnection(*service.address, timeout=20)  # less than by default
+        connection.request("GET", "/livez")
+        assert connection.getresponse().read()
+        assert connection.sock.recv(1) == b""
+        connection.close()
+
+
 @pytest.fixture
 def sighup() -> Iterator[None]:
     """What the signal does here afterwards is what it did before."""

@@ -35,6 +35,7 @@ def test_formats_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> Non
         ("max_batch", 0),
         ("deadline", 0),
         ("deadline", float("inf")),
+        ("keep_alive_seconds", 0),
         ("formats", "svg"),
         ("formats", ""),
         ("surprise", 1),

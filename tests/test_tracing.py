@@ -21,7 +21,7 @@ from fpet.errors import UnsupportedError
 from service.exchange import Exchange
 from service.logs import JsonFormatter
 from service.settings import Settings
-from service.tracing import start_tracing
+from service.tracing import END_THREAD, start_tracing
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 IMAGE = pictures.png()
@@ -33,6 +33,8 @@ class Collector(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.received: list[tuple[str, bytes]] = []
+        self.asked, self.answering = threading.Event(), threading.Event()
+        self.answering.set()
 
     @property
     def address(self) -> str:
@@ -52,6 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.received.append((self.path, body))
+        self.server.asked.set()
+        self.server.answering.wait()
         self.send_response(200)
         self.end_headers()
 
@@ -178,9 +182,27 @@ def test_the_standard_variables_ask_too(monkeypatch: pytest.MonkeyPatch) -> None
     assert [span.name for span in collector.spans()] == ["GET"]
 
 
+def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    with collecting() as collector:
+        collector.answering.clear()
+        tracing = start_tracing(collector.address)
+        assert tracing is not None
+        for _ in range(1000):  # more than are sent at once
+            tracing.record(Exchange("an-id", "GET", None, None, None))
+        collector.asked.wait()
+        tracing.close(0.1)
+        (record,) = caplog.records
+        assert record.getMessage() == "the collector did not take the last traces within 0.1 seconds"
+        collector.answering.set()
+        for thread in threading.enumerate():
+            if thread.name == END_THREAD:
+                thread.join()
+        assert len(collector.spans()) == 1000  # which are not lost where the process goes on
+
+
 def test_nobody_asks_and_nothing_is_imported() -> None:
     code = (
-        "import sys; from service.tracing import start_tracing; assert start_tracing(None) is None; "
+        "import sys; from service.tracing import END_THREAD, start_tracing; assert start_tracing(None) is None; "
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
     subprocess.run([sys.executable, "-c", code], env={}, check=True)

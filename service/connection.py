@@ -1,0 +1,47 @@
+"""HTTP/1.1 as h11 reads it, within what one client may cost the others."""
+
+from __future__ import annotations
+
+import h11
+
+from service.chunks import Chunks
+from service.limits import MAX_HEAD_BYTES
+from service.origin_form import in_origin_form
+
+
+class Connection(h11.Connection):
+    """The server's side of a connection.
+
+    in_tiny_chunks: whether a body came in too many of them. Nothing is read any more then, so that no request can
+    follow.
+    """
+
+    def __init__(self) -> None:
+        # Of a longer head not even the refusal is ours: the protocol ends the connection.
+        super().__init__(h11.SERVER, max_incomplete_event_size=2 * MAX_HEAD_BYTES)
+        self.in_tiny_chunks = False
+        self._chunks = Chunks()
+        self._chunked = False
+
+    @property
+    def takes_no_time(self) -> bool:
+        """Whether what comes next is read as it is: a body that has a length, or what nobody looks at."""
+        return self.in_tiny_chunks or (self.their_state is h11.SEND_BODY and not self._chunked)
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Called until no more can be read.
+
+        Raises:
+            h11.RemoteProtocolError: if what came is no HTTP.
+        """
+        if self.in_tiny_chunks:
+            return h11.NEED_DATA
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = Chunks()
+            self._chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+            return in_origin_form(event)
+        if isinstance(event, h11.Data):
+            self._chunks.add(event)
+            self.in_tiny_chunks = self._chunks.tiny
+        return event
