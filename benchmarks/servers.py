@@ -87,14 +87,19 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
         _send(processes[1:], signal.SIGKILL)
-        failed = RuntimeError("the server did not end")
-        _await(lambda: all(state(pid) in _ENDED for pid in processes), _STOP_SECONDS, failed)
-        return self._process.wait()
+        return self._await_end(processes)
 
     def kill(self) -> None:
         """Ends it without a warning."""
-        _send(self.processes(), signal.SIGKILL)
-        self._process.wait()
+        processes = self.processes()
+        _send(processes, signal.SIGKILL)
+        self._await_end(processes)
+
+    def _await_end(self, processes: Sequence[int]) -> int:
+        """Waits for all of them, each of which may hold the port; the exit status of the one that was started."""
+        failed = RuntimeError("the server did not end")
+        _await(lambda: all(state(pid) in _ENDED for pid in processes), _STOP_SECONDS, failed)
+        return self._process.wait()
 
     def _answers(self, path: str) -> bool:
         try:
