@@ -14,8 +14,21 @@ from fpet.data.vtab import VTAB_1K
 from fpet.errors import TaskError
 from fpet.results import Row, read_rows
 
+_RECIPE = (
+    "epochs",
+    "batch_size",
+    "lr",
+    "precision",
+    "warmup_epochs",
+    "warmup_lr",
+    "min_lr",
+    "weight_decay",
+    "drop_path",
+    "validate_every",
+    "search_scale",
+)
 # A run without token reduction is the measure of another if they agree in all of these.
-_SHARED = ("data", "seed", "adapter", "adapter_arguments", "head_bits", "epochs", "batch_size", "lr", "precision")
+_SHARED = ("data", "seed", "adapter", "adapter_arguments", "head_bits", *_RECIPE)
 _CONDITIONS = ("backbone", "device", "threads", "memory", "fpet", "torch")
 _READING = re.compile(r"( \w+=\w+)+$")  # what a plan's label says behind the source
 Value = Callable[[Row], float | None]
@@ -23,27 +36,36 @@ Value = Callable[[Row], float | None]
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds, and the standard deviation over them; None with one seed."""
+    """A mean over seeds, and the standard deviation over them; None with one seed.
+
+    seeds: how many it is over; planned: how many the others are over.
+    """
 
     mean: float
     deviation: float | None
+    seeds: int
+    planned: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float], planned: int) -> Spread:
         """That of one value a seed."""
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), deviation, len(values), planned)
 
     def text(self, factor: float = 1.0, sign: str = "") -> str:
-        """With two decimals, times `factor`; sign: "+" to show it always."""
+        """With two decimals, times `factor`; of how many seeds if some are missing. sign: "+" to show it always."""
         mean = f"{factor * self.mean:{sign}.2f}"
-        return mean if self.deviation is None else f"{mean} ± {factor * self.deviation:.2f}"
+        spread = "" if self.deviation is None else f" ± {factor * self.deviation:.2f}"
+        missing = f" ({self.seeds} of {self.planned} seeds)" if self.seeds < self.planned else ""
+        return mean + spread + missing
 
 
 def read_tables(paths: Iterable[Path]) -> list[Row]:
     """The rows of what `fpet sweep` wrote.
 
     Raises:
-        SystemExit: naming a file that is missing, holds no run or is no such table.
+        SystemExit: naming a file that is missing, holds no run or is no such table, or two finished runs of the same
+            data, method and seed.
     """
     try:
         tables = {path: read_rows(path) for path in paths}
@@ -52,21 +74,30 @@ def read_tables(paths: Iterable[Path]) -> list[Row]:
     for path, rows in tables.items():
         if not rows:
             raise SystemExit(f"{path}: there is no run in it" if path.exists() else f"{path}: there is no such file")
-    return [row for rows in tables.values() for row in rows]
+    rows = [row for rows in tables.values() for row in rows]
+    _refuse_twice(row for row in rows if not row.error)
+    return rows
+
+
+def _refuse_twice(rows: Iterable[Row]) -> None:
+    """Refuses two runs of a cell, as a plan leaves them whose recipe was changed: a mean would be of both."""
+    seen: dict[tuple[str, str, int], Row] = {}
+    for row in rows:
+        if (other := seen.setdefault(row.cell, row)) is not row:
+            raise SystemExit(
+                f"two runs, {other.run} and {row.run}, are of {row.data}, {row.method}, seed {row.seed}: tables are of "
+                "one plan; delete the row of one of them"
+            )
 
 
 class Results:
-    """The finished rows of a sweep. methods, data, seeds: in the order in which they appear."""
+    """The finished rows of a sweep, one a cell. methods, data, seeds: in the order in which they appear."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.rows = [row for row in rows if not row.error]
         self.methods = list(dict.fromkeys(row.method for row in self.rows))
         self.data = list(dict.fromkeys(row.data for row in self.rows))
         self.seeds = sorted({row.seed for row in self.rows})
-        cells = [row.cell for row in self.rows]
-        for cell in cells:
-            if cells.count(cell) > 1:
-                raise ValueError(f"two runs of {cell}: tables are of one plan")
         self._unreduced = {_place(row): row for row in self.rows if row.reducer == "none"}
 
     def of(self, method: str) -> list[Row]:
@@ -80,7 +111,7 @@ class Results:
     def on(self, method: str, data: str, value: Value) -> Spread | None:
         """A value on one task; None if it has no row."""
         values = [number for row in self.of(method) if row.data == data and (number := value(row)) is not None]
-        return Spread.of(values) if values else None
+        return Spread.of(values, len(self.seeds)) if values else None
 
     def over_tasks(self, method: str, value: Value) -> Spread | None:
         """The mean of the means of VTAB's three groups of tasks, as the paper's "Average", seed by seed; tasks of no
@@ -94,7 +125,7 @@ class Results:
                     groups[_group(data)].append(number)
             if sum(map(len, groups.values())) == len(self.data):
                 seeds.append(statistics.fmean(map(statistics.fmean, groups.values())))
-        return Spread.of(seeds) if seeds else None
+        return Spread.of(seeds, len(self.seeds)) if seeds else None
 
     def ratio(self, method: str, value: Value) -> float | None:
         """The median over runs of a value, relative to the run without token reduction."""
@@ -114,27 +145,19 @@ def _group(data: str) -> str:
 
 
 def _place(row: Row) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in (*_SHARED, *_CONDITIONS))
+    # Tables without the scales to choose from have the one that was chosen.
+    return row.scale is not None, *(getattr(row, name) for name in (*_SHARED, *_CONDITIONS))
 
 
 def conditions(rows: Sequence[Row]) -> list[str]:
     """Under which conditions the rows came about, as lines of Markdown; several where they differ."""
-    shown = (
-        "backbone",
-        "epochs",
-        "batch_size",
-        "lr",
-        "precision",
-        "train_images",
-        "device",
-        "threads",
-        "torch",
-        "fpet",
-    )
+    shown = ("backbone", *_RECIPE, "train_images", "device", "threads", "torch", "fpet")
     finished = [row for row in rows if not row.error]
     lines = []
     for name in shown:
-        values = dict.fromkeys(str(getattr(row, name)) for row in finished)
+        values = dict.fromkeys(str(value) for row in finished if (value := getattr(row, name)) not in (None, ""))
+        if not values:  # the table is of a version that did not say it
+            continue
         lines.append(f"- {name.replace('_', ' ')}: {', '.join(values)}")
     failed = [f"- failed: {row.data}, {row.method}, seed {row.seed}: {row.error}" for row in rows if row.error]
     return lines + failed

@@ -25,8 +25,9 @@ _COST = """## Cost
 
 As the paper's tables 1, 2 and 4. Parameters are those of adapter and reduction without the head; bytes are those of the
 task file with it, mean over tasks; GMACs are those of one image, with the adapter folded where it folds. Ratios and
-difference are relative to the same adapter trained without token reduction, on the same task with the same seed: the
-median ratio of an epoch's time, and of memory ({memory}), and the mean difference in points.
+difference are relative to the same adapter trained without token reduction by the same recipe, on the same task with
+the same seed, and empty where there is no such run: the median ratio of an epoch's time, and of memory ({memory}), and
+the mean difference in points.
 """
 _MEMORY = {
     "allocated": "the most that was allocated on the GPU",

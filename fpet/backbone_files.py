@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fpet.backbone_limits import check_archive, check_stored
 from fpet.errors import BackboneError, UnsupportedError
-from fpet.files import parse_safetensors, read_bytes
+from fpet.files import exists, parse_safetensors, read_bytes
 from fpet.json_values import check_json, check_precision, is_finite
 from fpet.preprocess import Preprocessing, Triple
 from fpet.words import first
@@ -172,7 +172,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises:
         BackboneError: naming the file, if it cannot be read, is damaged, or is none of the three formats.
     """
-    if path.is_dir():
+    if exists(path, BackboneError) and path.is_dir():
         raise BackboneError(
             f"{path}: this is a folder, not a file; `fpet convert FOLDER --output FILE` makes a backbone of a folder "
             "that Hugging Face transformers saved"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fpet.errors import TaskError
-from fpet.files import read_bytes, write_atomically, write_csv
+from fpet.files import exists, read_bytes, write_atomically, write_csv
 from fpet.words import first
 
 LOG_COLUMNS = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")
@@ -29,9 +29,13 @@ def run_name(path: Path) -> str:
 
 
 def check_log(path: Path) -> None:
-    """Raises TaskError if the log of a run with this checkpoint would replace a file that is no log of a training."""
+    """Refuses a checkpoint whose log would replace a file that is no log of a training.
+
+    Raises:
+        TaskError: also if no file can be called so.
+    """
     log = _log(path)
-    if log.exists() and read_bytes(log, TaskError).splitlines()[:1] != [",".join(LOG_COLUMNS).encode()]:
+    if exists(log, TaskError) and read_bytes(log, TaskError).splitlines()[:1] != [",".join(LOG_COLUMNS).encode()]:
         raise TaskError(f"{log}: there is such a file already, and it is no log of a training; move it away")
 
 

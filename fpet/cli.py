@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import logging
 import os
 import sys
@@ -104,6 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: as argparse, for `--help` and `--version` (0), and for a command or option that there is not (2).
     """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: file names need not be text
     try:
         with _told():
             code = _run(sys.argv[1:] if argv is None else argv)
@@ -116,7 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("fpet: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except OSError as error:
-        if error.errno not in _UNWRITABLE or error.filename is not None:
+        if error.filename is not None:  # of the system, about what was named to us
+            print(f"fpet: {error.filename}: {error.strerror}", file=sys.stderr)
+            return _INPUT_ERROR
+        if error.errno not in _UNWRITABLE:
             raise
         if error.errno != errno.EPIPE:  # who reads no further, as `head`, knows
             print(f"fpet: the output cannot be written: {error.strerror}", file=sys.stderr)

@@ -3,6 +3,7 @@
 FpetError
 ├── BackboneError      a backbone file or model that cannot be used
 ├── TaskError          a task, or a file that is made on the way to one, that cannot be read, written, or does not fit
+│   └── DivergedError  a training whose loss is no longer finite
 ├── UnsupportedError   a valid request for something that is not covered
 ├── DataError          a data set that is missing, damaged or inconsistent
 └── ImageError         a picture that cannot be decoded
@@ -21,6 +22,10 @@ class TaskError(FpetError):
     """A task file, or what its training writes (checkpoint, log, a sweep's table), cannot be read or written, or does
     not fit; or the training itself went astray.
     """
+
+
+class DivergedError(TaskError):
+    """A training has a loss that is no longer finite."""
 
 
 class UnsupportedError(FpetError):

@@ -41,6 +41,14 @@ def parse_safetensors(data: bytes, origin: Path, error: type[FpetError]) -> tupl
     return header.get("__metadata__") or {}, tensors
 
 
+def exists(path: Path, error: type[FpetError]) -> bool:
+    """Whether there is such a file or folder; raises `error` if that cannot be told, as of a name that is too long."""
+    try:
+        return path.exists()
+    except OSError as cause:
+        raise error(f"{path}: cannot be looked for: {cause.strerror}") from cause
+
+
 def read_bytes(path: Path, error: type[FpetError]) -> bytes:
     """The file's content, read once; raises `error` if it cannot be."""
     try:

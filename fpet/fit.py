@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +15,18 @@ from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.checkpoint import run_name
 from fpet.data import Dataset
-from fpet.errors import UnsupportedError
+from fpet.errors import DivergedError, UnsupportedError
 from fpet.evaluate import Evaluation, evaluate
 from fpet.header import Method, TaskHeader
 from fpet.parallel import ALONE, Group
-from fpet.provenance import provenance
+from fpet.provenance import check_recordable, provenance
 from fpet.recipe import Recipe
 from fpet.registry import refuse_untrainable
 from fpet.run import Trained, mixed_precision
 from fpet.task import blueprint
 from fpet.train import train
+
+logger = logging.getLogger(__name__)
 
 _SCALE = "scale"
 
@@ -33,7 +36,8 @@ class Fitted:
     """A model that was chosen on validation images alone.
 
     header: its task, with the scale that was chosen; tried: of each scale the epoch, and accuracy and loss on the
-    validation images, empty if there was nothing to choose from; checkpoints: of all trainings, still on the disk.
+    validation images, or how it diverged, empty if there was nothing to choose from; checkpoints: of all trainings,
+    still on the disk, save those that diverged in their first epoch.
     """
 
     header: TaskHeader
@@ -55,26 +59,58 @@ def fit(
 ) -> Fitted:
     """Trains the task, or with `scales` one task for each and keeps the best on the validation images.
 
+    A scale with which training diverges is out; the others go on.
+
     Each training has a checkpoint, `checkpoint` or that name with its scale, and a folder of that name in
     `tensorboard`. Called again after it was killed it goes on, and trainings that were finished are not repeated.
 
     Raises:
         UnsupportedError: if the adapter has no scale to search for, or one is given already; as `refuse_untrainable`.
-        DataError, TaskError, UnsupportedError: as `train`.
+        DataError, TaskError, UnsupportedError: as `train`; as `check_recordable`.
+        DivergedError: if the training diverges, or those with all scales do.
     """
+    check_recordable(dataset)
     candidates, paths = _candidates(header, scales), checkpoints_of(Path(checkpoint), scales)
-    fits: list[tuple[TaskHeader, Trained]] = []
+    attempts: list[tuple[TaskHeader, Trained | DivergedError]] = []
     for candidate, path in zip(candidates, paths, strict=True):
+        if scales:
+            _log(group, candidate, "")
         log = tensorboard and Path(tensorboard, run_name(path))
-        trained = train(candidate, backbone, dataset, recipe, path, tensorboard=log, group=group)
-        fits.append((candidate, trained))
-    best, trained = max(fits, key=lambda pair: (pair[1].accuracy, -pair[1].loss))
-    tried = [
-        {_SCALE: task.adapter.arguments[_SCALE], "epoch": one.epoch, "accuracy": one.accuracy, "loss": one.loss}
-        for task, one in fits
-        if scales
-    ]
-    return Fitted(best, trained, tried, paths)
+        try:
+            trained = train(candidate, backbone, dataset, recipe, path, tensorboard=log, group=group)
+            attempts.append((candidate, trained))
+        except DivergedError as error:  # in every process of the group: they have one loss
+            if not scales:
+                raise
+            _log(group, candidate, f" is out: {error}")
+            attempts.append((candidate, error))
+    best, trained = _best(attempts)
+    return Fitted(best, trained, [_told(*attempt) for attempt in attempts if scales], paths)
+
+
+def _log(group: Group, task: TaskHeader, what: str) -> None:
+    if group.rank == 0:
+        logger.info("%s: %s%s", task.name, _scale_of(task), what)
+
+
+def _scale_of(task: TaskHeader) -> str:
+    return f"{_SCALE} {task.adapter.arguments[_SCALE]}"
+
+
+def _best(attempts: Sequence[tuple[TaskHeader, Trained | DivergedError]]) -> tuple[TaskHeader, Trained]:
+    """The one that did best on the validation images; raises DivergedError if all diverged."""
+    fits = [(task, outcome) for task, outcome in attempts if isinstance(outcome, Trained)]
+    if not fits:
+        raise DivergedError("; ".join(f"{_scale_of(task)}: {error}" for task, error in attempts))
+    return max(fits, key=lambda pair: (pair[1].accuracy, -pair[1].loss))
+
+
+def _told(task: TaskHeader, outcome: Trained | DivergedError) -> dict[str, Any]:
+    """What a task file says of a scale that was tried."""
+    scale = {_SCALE: task.adapter.arguments[_SCALE]}
+    if isinstance(outcome, DivergedError):
+        return {**scale, "diverged": str(outcome)}
+    return {**scale, "epoch": outcome.epoch, "accuracy": outcome.accuracy, "loss": outcome.loss}
 
 
 def checkpoints_of(checkpoint: Path, scales: Sequence[float]) -> list[Path]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fpet.data import Reading
+from fpet.data import SOURCES, Reading
 from fpet.errors import FpetError, UnsupportedError
 from fpet.files import read_bytes
 from fpet.header import Method
@@ -50,7 +50,7 @@ class DataEntry:
 
 @dataclass(frozen=True)
 class PlannedData:
-    """A column of the table. source: a named source or a folder."""
+    """A column of the table. source: as of `load_dataset`, a named source or a folder."""
 
     source: str
     reading: Reading
@@ -124,7 +124,8 @@ def _data(entry: str | Mapping[str, Any]) -> PlannedData:
     if isinstance(entry, str):
         return PlannedData(entry, Reading())
     values = dataclasses.asdict(build({"data": DataEntry}, "data", arguments=entry))
-    return PlannedData(values.pop("folder"), Reading(**values))
+    folder = values.pop("folder")
+    return PlannedData(f"./{folder}" if folder in SOURCES else folder, Reading(**values))
 
 
 def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMethod:

@@ -8,8 +8,10 @@ from importlib.metadata import version
 from typing import Any
 
 from fpet.data import Dataset
+from fpet.errors import DataError
 from fpet.evaluate import Evaluation
 from fpet.header import TaskHeader
+from fpet.json_values import check_json
 from fpet.recipe import Recipe
 from fpet.run import Trained
 
@@ -33,6 +35,14 @@ def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evalu
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
     }
+
+
+def check_recordable(dataset: Dataset) -> None:
+    """Raises DataError if a task file, which is in UTF-8, cannot name the data: before a training, not after it."""
+    try:
+        check_json(dataset.name, "it")
+    except ValueError as error:
+        raise DataError(f"the name of the data is to stand in the task file, but {error}; rename the folder") from error
 
 
 def versions() -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fpet.errors import TaskError
-from fpet.files import read_bytes, write_csv
+from fpet.files import exists, read_bytes, write_csv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,9 @@ class Row:
     one image, in billions of multiply-accumulates, with the adapter folded where it folds; None if they depend on the
     image. training_seconds: all epochs with their validations, also those before the run was killed; epoch_seconds:
     the median epoch. memory: "allocated", the most that was allocated on the GPU, or "kept", what autograd keeps for
-    the backward pass of one step. threads: of torch on the CPU. tokens_out: of a test image, a mean where they differ.
+    the backward pass of one step. warmup_epochs to validate_every: of the recipe, and search_scale: JSON, the scales to
+    choose from; tables of earlier versions lack these. threads: of torch on the CPU. tokens_out: of a test image, a
+    mean where they differ.
     """
 
     run: str
@@ -55,6 +57,13 @@ class Row:
     batch_size: int
     lr: float
     precision: str
+    warmup_epochs: int | None = None
+    warmup_lr: float | None = None
+    min_lr: float | None = None
+    weight_decay: float | None = None
+    drop_path: float | None = None
+    validate_every: int | None = None
+    search_scale: str = ""
     train_images: int | None = None
     validation_images: int | None = None
     test_images: int | None = None
@@ -71,22 +80,25 @@ class Row:
 
 
 COLUMNS = tuple(item.name for item in dataclasses.fields(Row))
+_LATER = COLUMNS[COLUMNS.index("warmup_epochs") : COLUMNS.index("search_scale") + 1]
+_KNOWN = (COLUMNS, tuple(name for name in COLUMNS if name not in _LATER))
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a table; none if there is no file.
+    """The rows of a table, also of one without the columns of later versions; none if there is no file.
 
     Raises:
         TaskError: if the file cannot be read, or is not a sweep's.
     """
-    if not path.exists():
+    if not exists(path, TaskError):
         return []
     text = read_bytes(path, TaskError).decode(errors="surrogateescape")
     reader = csv.DictReader(io.StringIO(text))
     try:
-        if tuple(reader.fieldnames or ()) != COLUMNS:
+        columns = tuple(reader.fieldnames or ())
+        if columns not in _KNOWN:
             raise TaskError(f"{path}: the columns are not those of a sweep; name another file")
-        return [_parse(row) for row in reader]
+        return [_parse(row, columns) for row in reader]
     except (TypeError, ValueError, csv.Error) as error:
         raise TaskError(f"{path}: line {reader.line_num} is damaged: {error}") from error
 
@@ -117,9 +129,9 @@ def _failed_at(row: Row, cell: tuple[str, str, int]) -> bool:
     return bool(row.error) and row.cell == cell
 
 
-def _parse(texts: dict[str, str]) -> Row:
-    if set(texts) != set(COLUMNS) or None in texts.values():
-        raise ValueError(f"it does not have {len(COLUMNS)} values")
+def _parse(texts: dict[str, str], columns: tuple[str, ...]) -> Row:
+    if set(texts) != set(columns) or None in texts.values():
+        raise ValueError(f"it does not have {len(columns)} values")
     hints = typing.get_type_hints(Row)
     values: dict[str, typing.Any] = {}
     for name, text in texts.items():

@@ -20,11 +20,12 @@ from fpet.backbone import Backbone
 from fpet.checkpoint import LOG_COLUMNS, Best, Checkpoint
 from fpet.classes import check_classes
 from fpet.data import Dataset, ResizedSplit
-from fpet.errors import DataError, TaskError, UnsupportedError
+from fpet.errors import DataError, DivergedError, UnsupportedError
 from fpet.header import TaskHeader
 from fpet.memory import saved_bytes
 from fpet.parallel import ALONE, Group
 from fpet.recipe import PRECISIONS, Recipe
+from fpet.room import refuse_excess
 from fpet.task import new_model
 from fpet.vit import AdaptedViT
 from fpet.words import count
@@ -68,6 +69,7 @@ class Run:
                 f"{dataset.name} has {count(len(dataset.train), 'training image')}, fewer than one batch of "
                 f"{recipe.batch_size}; give a smaller batch size"
             )
+        refuse_excess(dataset.name, len(dataset.train) + len(dataset.val), header.preprocessing.size)
         if not len(dataset.val):
             raise DataError(f"{dataset.name} has no validation images, on which the epoch is chosen")
         if recipe.batch_size % group.size:
@@ -126,7 +128,7 @@ class Run:
         """Trains for one epoch, calling `on_step` after each step, validates if it is time to, and logs both.
 
         Raises:
-            TaskError: if the loss, on training or validation images, is no longer finite.
+            DivergedError: if the loss, on training or validation images, is no longer finite.
         """
         start = time.monotonic()
         lr = self.recipe.learning_rate(self.epoch)
@@ -162,7 +164,7 @@ class Run:
 
     def _refuse_divergence(self, what: str, loss: float) -> None:
         if not math.isfinite(loss):
-            raise TaskError(f"training diverged: the {what} of epoch {self.epoch + 1} is {loss}")
+            raise DivergedError(f"training diverged: the {what} of epoch {self.epoch + 1} is {loss}")
 
     def _train_epoch(self, lr: float, on_step: Callable[[], object]) -> float:
         """One pass over the training images in a random order; returns the mean loss, with the reducer's penalty."""

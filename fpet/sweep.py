@@ -22,10 +22,12 @@ from fpet.backbone import Backbone
 from fpet.data import SOURCES, Dataset, load_dataset
 from fpet.errors import DataError, FpetError, UnsupportedError
 from fpet.evaluate import Evaluation
+from fpet.files import exists
 from fpet.fit import Fitted, check_fit, finish, fit
 from fpet.flops import macs
 from fpet.plan import Plan, PlannedMethod
 from fpet.results import Row, add_row, drop_failed, read_rows
+from fpet.room import lacked_memory
 from fpet.run import Trained
 from fpet.task import save_task
 from fpet.untrained import half_way, new_header, preprocessing_of
@@ -34,7 +36,6 @@ from fpet.vit import count_parameters
 _GIGA = 1e9
 _KEY = 12  # hexadecimal digits that identify a run
 _NAME = 50  # characters of a task's name, before its key
-_NO_CPU_MEMORY = "DefaultCPUAllocator:"  # of torch, which has a class of its own only for a GPU's
 
 
 @dataclass(frozen=True)
@@ -97,14 +98,14 @@ def check_plan(plan: Plan, backbone: Backbone) -> None:
 
 
 def _missing_data(plan: Plan) -> list[str]:
-    """Of names and folders that do not exist, why they cannot be read."""
+    """Of names and folders that do not exist, or are both, why they cannot be read."""
     missing = []
     for data in plan.data:
-        if data.source not in SOURCES and not Path(data.source).is_dir():
-            try:
+        try:
+            if (data.source in SOURCES) == (exists(path := Path(data.source), DataError) and path.is_dir()):
                 load_dataset(data.source)
-            except DataError as error:
-                missing.append(str(error))
+        except DataError as error:
+            missing.append(str(error))
     return missing
 
 
@@ -179,7 +180,7 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
 
 def _explains_itself(error: Exception) -> bool:
     """Whether it is about the run, its input or its need of memory, and no mistake of the program."""
-    return isinstance(error, (FpetError, MemoryError, torch.OutOfMemoryError)) or _NO_CPU_MEMORY in str(error)
+    return isinstance(error, FpetError) or lacked_memory(error)
 
 
 def _fit(job: Job, dataset: Dataset, backbone: Backbone, folder: Path) -> Fitted:
@@ -206,6 +207,13 @@ def _planned(job: Job, backbone: Backbone) -> Row:
         batch_size=recipe.batch_size,
         lr=recipe.lr,
         precision=recipe.precision,
+        warmup_epochs=recipe.warmup_epochs,
+        warmup_lr=recipe.warmup_lr,
+        min_lr=recipe.min_lr,
+        weight_decay=recipe.weight_decay,
+        drop_path=recipe.drop_path,
+        validate_every=recipe.validate_every,
+        search_scale=json.dumps(method.scales),
         backbone=f"{backbone.architecture} {backbone.fingerprint[:_KEY]}",
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         threads=torch.get_num_threads(),

@@ -15,6 +15,7 @@ from fpet.backbone_described import fingerprint
 from fpet.checkpoint import Checkpoint, check_log
 from fpet.data import Dataset
 from fpet.errors import TaskError
+from fpet.files import exists
 from fpet.header import TaskHeader
 from fpet.parallel import ALONE, Group
 from fpet.recipe import Recipe
@@ -47,10 +48,10 @@ def train(
     rounding, save that each draws dropout and stochastic depth for itself, and LTMP's penalty for its own images.
 
     Raises:
-        DataError: if a picture cannot be read, the classes are not the header's labels, or there are fewer training
-            images than one batch.
+        DataError: if a picture cannot be read, the classes are not the header's labels, there are fewer training images
+            than one batch, or there is no memory to keep the training and validation images in.
         TaskError: if the checkpoint is damaged or of another run, or not that of all processes, another file has the
-            log's name (see `check_log`), or the loss is no longer finite.
+            log's name (see `check_log`), or as DivergedError the loss is no longer finite.
         UnsupportedError: for methods that do not fit the backbone, a precision that does not fit the device, a backbone
             that is not float32, or a batch that the group cannot share evenly.
     """
@@ -77,7 +78,7 @@ def _random_state_kept(device: torch.device) -> AbstractContextManager[None]:
 
 
 def _resume(run: Run, checkpoint: Path) -> None:
-    if checkpoint.exists():
+    if exists(checkpoint, TaskError):
         run.restore(Checkpoint.load(checkpoint, run.identity))
     # After this all have read it: the first process may remove the checkpoint of a finished run.
     _refuse_differences(run, checkpoint)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from fpet.control_groups import control_groups
 from fpet.precision import bfloat16_speed_up, gains_by_bfloat16
 
 logger = logging.getLogger(__name__)
@@ -59,26 +60,11 @@ def quota(system: Path = Path("/")) -> float:
 
 
 def _quotas(system: Path) -> Iterator[float]:
-    """Seconds of processor time a second, of each control group around this process that limits them (Linux).
-
-    /proc/self/cgroup has lines `number:controllers:path`; that of version 2 names no controllers. A container may see
-    its own group as the root of the mounted tree, whatever the path says: so all groups above count that are there.
-    """
-    try:
-        lines = (system / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for _, controllers, path in (line.split(":", 2) for line in lines):
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        tree = system / "sys/fs/cgroup" / ("cpu" if controllers else "")
-        read = _quota_v1 if controllers else _quota_v2
-        group = tree / path.lstrip("/")
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(tree):
-                # Where a file is missing, or is not as expected, nothing is known of a limit.
-                with suppress(OSError, ValueError, ZeroDivisionError):
-                    yield read(folder)
+    """That of each control group around this process that has one."""
+    for version, folder in control_groups("cpu", system):
+        # Where a file is missing, or is not as expected, nothing is known of a limit.
+        with suppress(OSError, ValueError, ZeroDivisionError):
+            yield (_quota_v1 if version == 1 else _quota_v2)(folder)
 
 
 def _quota_v1(folder: Path) -> float:

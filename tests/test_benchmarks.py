@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from benchmarks import blocks, overload, tables, training_cost
 from benchmarks.load import Answer, Load, load, offer, post
 from benchmarks.peers import rows, ways
+from benchmarks.peers.__main__ import check
 from benchmarks.peers.plain import create_app
 from benchmarks.peers.prepare import prepare
 from benchmarks.pictures import pictures
@@ -109,12 +110,6 @@ def test_ratios_are_of_runs_that_differ_in_the_reduction_alone() -> None:
     assert Results([*ROWS[:4], elsewhere]).without(elsewhere) is None
 
 
-def test_two_runs_of_one_cell_are_refused() -> None:
-    again = dataclasses.replace(ROWS[0], run="another recipe", epochs=2)
-    with pytest.raises(ValueError, match="two runs of"):
-        Results([*ROWS, again])
-
-
 def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     empty, foreign = tmp_path / "empty.csv", tmp_path / "foreign.csv"
     empty.write_text(",".join(COLUMNS))
@@ -130,6 +125,9 @@ def test_the_tables_state_what_was_measured() -> None:
     assert "| FPET | 80.00 ± 1.41 | 81.00 ± 1.41 | 50.00 ± 0.00 | 80.50 ± 1.41 |" in page
     assert "| FPET | 10 | 100 | 17 → 9 | 2.000 | 0.750 | 0.800 | -0.50 ± 0.00 |" in page
     assert "mean ± standard deviation over 2 seeds" in page
+    assert (
+        "| early | 70.00 (1 of 2 seeds) | 60.00 (1 of 2 seeds) | 50.00 (1 of 2 seeds) | 65.00 (1 of 2 seeds) |" in page
+    )
     assert "- failed: digits, broken, seed 0: no data" in page
 
 
@@ -137,7 +135,7 @@ def test_the_curve_has_a_point_a_block(tmp_path: Path) -> None:
     curves, baseline = blocks.curves(Results(ROWS))
     assert {block: spread.mean for block, spread in curves["bdm"].items()} == pytest.approx({6: 0.805, 0: 0.65})
     assert baseline is not None
-    assert "| bdm | 65.00 | 80.50 ± 1.41 |" in blocks.markdown(ROWS)
+    assert "| bdm | 65.00 (1 of 2 seeds) | 80.50 ± 1.41 |" in blocks.markdown(ROWS)
     pytest.importorskip("matplotlib")
     blocks.plot(ROWS, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
@@ -220,6 +218,13 @@ def test_a_peer_gives_the_labels_of_the_full_model(tmp_path: Path, monkeypatch: 
         answer = client.post(f"/{prepared.tasks.names[0]}", content=image)
     (right,) = prepared.right([image], reduced=False)
     assert ways.WAYS[ways.THREADS].label(answer.content) in right
+
+
+def test_more_tasks_than_pictures_are_asked(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, "vit-least", len(pictures()) + 1)
+    with ways.starts(prepared, sys.executable)[ways.THREADS]() as server:
+        server.pause()
+        asyncio.run(check(server, ways.WAYS[ways.THREADS], prepared))
 
 
 def test_peers_are_compared_with_the_best_of_them() -> None:

@@ -192,6 +192,28 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == f"fpet: {tmp_path}: the folder cannot be read: Permission denied\n"
 
 
+def test_what_a_service_has_answered_is_told_before_it_is_asked_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [tmp_path / f"{i:02}.png" for i in range(80)]
+    for path in named:
+        path.write_bytes(pictures.png())
+    answer = {
+        "task": "digits",
+        "digest": "d" * 64,
+        "generation": 1,
+        "predictions": [[{"label": "5", "index": 5, "probability": 1}]] * 16,
+        "tokens": {"in": 17, "out": 9},
+        "timings_ms": {"decode": 1, "queue": 1, "inference": 1, "total": 3},
+    }
+    refusal = {"error": "the key is wrong", "error_type": "forbidden"}
+    with peer([*[Answer(200, answer)] * 4, Answer(403, refusal)]) as there:
+        assert main(["classify", str(tmp_path), "--task", "digits", "--url", there.url]) == 2
+    captured = capsys.readouterr()
+    assert [line.split("\t")[0] for line in captured.out.splitlines()] == [str(path) for path in named[:64]]
+    assert captured.err == "fpet: the key is wrong\n"
+
+
 def test_asking_a_service_needs_httpx(
     images: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

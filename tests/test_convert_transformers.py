@@ -15,7 +15,8 @@ from transformers import ViTConfig, ViTForImageClassification
 from fpet.backbone import load_backbone
 from fpet.cli import main
 from fpet.convert.transformers import read_transformers
-from fpet.errors import BackboneError
+from fpet.errors import BackboneError, UnsupportedError
+from fpet.untrained import preprocessing_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -107,8 +108,46 @@ def test_images_that_are_not_normalised_stay_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "images",
+    [
+        {"rescale_factor": 1 / 255, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]},
+        {"rescale_factor": 1 / 127.5, "image_mean": [1.0, 0.9, 0.8], "image_std": [1.0, 0.5, 0.25]},
+        {"rescale_factor": 0.01, "do_normalize": False},
+    ],
+)
+def test_images_are_rescaled_as_is_said(
+    images: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hugging_face_model().save_pretrained(tmp_path / "base")
+    (tmp_path / "base" / "preprocessor_config.json").write_text(json.dumps(images))
+    assert main(["convert", str(tmp_path / "base"), "--output", str(tmp_path / "vit.safetensors")]) == 0
+    preprocessing = preprocessing_of(load_backbone(tmp_path / "vit.safetensors"))
+    said = (f"{name} {','.join(f'{one:g}' for one in getattr(preprocessing, name))}" for name in ("mean", "std"))
+    assert capsys.readouterr().out.endswith(f"; {'; '.join(said)}\n")
+    pixels = torch.randint(256, (1, 3, 4, 4), dtype=torch.uint8)
+    shift, width = (
+        torch.tensor(images.get(f"image_{name}", [neutral] * 3)).view(3, 1, 1)
+        for name, neutral in (("mean", 0.0), ("std", 1.0))
+    )
+    expected = (pixels * images["rescale_factor"] - shift) / width  # as transformers documents it
+    torch.testing.assert_close(preprocessing.normalize(pixels, torch.float32), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("images", [{"do_rescale": False}, {"rescale_offset": True}])
+def test_pixels_in_other_values_are_refused(images: dict[str, Any], tmp_path: Path) -> None:
+    hugging_face_model().save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(images))
+    with pytest.raises(UnsupportedError, match=f"preprocessor_config.json: {next(iter(images))} = "):
+        read_transformers(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("images", "message"),
     [
+        ({"do_rescale": 1}, "do_rescale = 1 is not of type bool"),
+        ({"rescale_factor": 0}, "rescale_factor should be above 0"),
+        ({"rescale_factor": 0.01}, "image_mean = None should be three numbers, as there is a rescale_factor"),
+        ({"rescale_factor": 0.01, "image_mean": [10**400] * 3}, "should be three numbers"),
         ({"do_normalize": "no"}, "do_normalize = 'no' is not of type bool"),
         ({"image_mean": [10**400] * 3}, "is not three finite numbers"),
         ({"image_std": [1e-300] * 3}, "too large or too small for float32"),

@@ -233,7 +233,11 @@ def test_a_task_from_one_folder(unsplit: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_a_picture_in_two_splits_is_refused(folder: Path) -> None:
     (folder / "test" / "dog" / "copy.png").write_bytes((folder / "train" / "dog" / "a.png").read_bytes())
-    with pytest.raises(DataError, match=r"train/dog/a\.png and test/dog/copy\.png are the same picture, in two splits"):
+    with pytest.raises(DataError, match=r": 1 picture in two splits, .*: train/dog/a\.png and test/dog/copy\.png$"):
+        load(folder)
+    for i in range(12):
+        (folder / "test" / "dog" / f"{i}.jpg").write_bytes((folder / "train" / "dog" / "b.jpg").read_bytes())
+    with pytest.raises(DataError, match=r": 13 pictures in two splits, .*; and 3 more$"):
         load(folder)
 
 

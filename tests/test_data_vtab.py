@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from picture_files import truncate, write_list
+from picture_files import picture, truncate, write_list
 
 from fpet.data import Dataset, Reading, load_dataset
 from fpet.data.vtab import VTAB_1K
@@ -191,6 +192,24 @@ def test_nothing_is_left_out_silently(own: Path) -> None:
     (own / "images/train800/000001.jpg").write_bytes((own / "images/train800/000000.jpg").read_bytes())
     with pytest.raises(DataError, match="no test images"):
         load(own, skip_broken=True)
+
+
+def test_copies_of_a_picture_in_two_splits_are_said_with_their_number(
+    own: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i, path in enumerate(sorted((own / "images").glob("*/*.jpg"))):
+        picture(path, i)
+    load(own)
+    assert not caplog.records
+    trained = own / "images" / "train800"
+    for name, original in (("val200", "000000"), ("test", "000000"), ("test", "000002")):
+        shutil.copy(trained / f"{original}.jpg", own / "images" / name / f"{original}.jpg")
+    with (own / "test.txt").open("a") as file:  # one that is named twice is one
+        file.write("images/test/000002.jpg 0\n")
+    load(own)
+    (said,) = caplog.messages
+    assert said.startswith(f"{own}: 3 pictures in two splits, byte by byte, so that its accuracy is not of new ")
+    assert "images/train800/000002.jpg and images/test/000002.jpg" in said
 
 
 @pytest.mark.parametrize("option", [{"shots": 4}, {"shots_seed": 1}, {"split_seed": 0}])

@@ -105,6 +105,25 @@ def test_a_test_alone_is_not_trained_on(
     assert f"fpet: {tmp_path / 'new'} has no train/: a data folder to train on has" in capsys.readouterr().err
 
 
+def test_a_test_that_no_seed_chooses_is_tested_whatever_the_seed(
+    evaluate: Evaluate, backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classes(tmp_path / "new" / "train", {"ant": 20, "bee": 20})
+    classes(tmp_path / "new" / "test", {"ant": 3, "bee": 2}, first=100)
+    train = ["train", "--name", "own", "--output", str(tmp_path / "own.safetensors"), "--backbone", str(backbone_file)]
+    train += ["--data", str(tmp_path / "new"), "--epochs", "1", "--batch-size", "8"]
+    assert main([*train, "--split-seed", "3"]) == 0
+    capsys.readouterr()
+    test = ["evaluate", "--task", str(tmp_path / "own.safetensors"), *evaluate("ant", "bee")[3:], "--json"]
+    for more in ([], ["--split-seed", "4"]):
+        assert main([*test, *more]) == 0
+        captured = capsys.readouterr()
+        assert (json.loads(captured.out)["images"], captured.err) == (5, "")
+    (tmp_path / "new" / "train" / "ant" / "00.png").unlink()  # other files, but of the test none
+    assert main(test) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_of_many_other_classes_ten_of_each_are_named(
     evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fpet.backbone import Backbone, save_backbone
 from fpet.cli import main
 from fpet.data import Dataset, Images, Split
-from fpet.errors import TaskError, UnsupportedError
+from fpet.errors import DivergedError, TaskError, UnsupportedError
 from fpet.fit import finish, fit
 from fpet.header import Method, TaskHeader
 from fpet.recipe import Recipe
@@ -208,3 +208,27 @@ def test_a_file_that_is_no_log_is_left_alone(
         with pytest.raises(TaskError, match=r"run\.csv: there is such a file already, and it is no log of a training"):
             fit(small_header(backbone), backbone, digits, RECIPE, checkpoint)
         assert log.read_text() == text
+
+
+def test_a_scale_that_diverges_is_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    backbone, output = tmp_path / "backbone.safetensors", tmp_path / "out"
+    save_backbone(backbone, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    command = ["train", "--data", "digits", "--name", "digits", "--backbone", str(backbone), "--epochs", "1"]
+    more = ["--adapter-arguments", "dropout=0", "--lr", "1", "--output", str(output / "digits.safetensors")]
+    assert main([*command, *more, "--search-scale", "3e38,0.5"]) == 0
+    captured = capsys.readouterr()
+    assert "scale 0.5, epoch 1 of 1" in captured.out
+    first, out, second, *_ = (line for line in captured.err.splitlines() if ": scale " in line)
+    assert (first, second) == ("fpet: digits: scale 3e+38", "fpet: digits: scale 0.5")
+    diverged = "training diverged: the loss of epoch 1 is nan"
+    assert out == f"fpet: digits: scale 3e+38 is out: {diverged}"
+    lost, won = Task.load(output / "digits.safetensors").header.provenance["scale_search"]
+    assert lost == {"scale": 3e38, "diverged": diverged}
+    assert sorted(won) == ["accuracy", "epoch", "loss", "scale"]
+    assert sorted(path.name for path in output.iterdir()) == ["digits.safetensors", "digits.scale-0.5.csv"]
+
+
+def test_only_if_all_scales_diverge_the_search_does(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    recipe, said = dataclasses.replace(RECIPE, lr=1e30), "training diverged: the (validation )?loss of epoch 1 is nan"
+    with pytest.raises(DivergedError, match=f"^scale 1.0: {said}; scale 2.0: {said}$"):
+        fit(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint", scales=(1.0, 2.0))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import package_files
 import pytest
 
-from fpet.data import clip_art, emoji, icons
+from fpet.data import SOURCES, clip_art, emoji, icons
 from pretraining import packages, pictures
 from pretraining.exclusions import excluded_clip_art, excluded_emoji, excluded_icon, excluded_path
 
@@ -75,6 +76,16 @@ def test_icons_of_the_task_are_left_out(name: str) -> None:
 def test_clothing_and_digits_are_left_out(path: str) -> None:
     assert excluded_path(path)
     assert excluded_clip_art(path)
+
+
+def test_a_theme_of_both_is_named_where_the_data_are_described() -> None:
+    both = {theme.package for theme in icons.TEST_THEMES} & set(packages.PICTURE_PACKAGES)
+    assert both == {"oxygen-icon-theme"}
+    for page in ("docs/training.md", "pretraining/README.md"):
+        text = " ".join((Path(__file__).parents[1] / page).read_text().split())
+        assert re.search(r"81 of (the|its) 249 test images", text)
+        assert "Oxygen" in text
+    assert "never seen" not in SOURCES["icons"].summary
 
 
 def test_packages_that_cannot_be_had_are_named_and_skipped(

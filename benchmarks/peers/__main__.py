@@ -56,7 +56,7 @@ def _measure(arguments: argparse.Namespace, tasks: int, installed: Mapping[str, 
             servers[name].pause()
         ways = {name: way for name, way in WAYS.items() if way.server in servers}
         for way in ways.values():
-            asyncio.run(_check(servers[way.server], way, prepared))
+            asyncio.run(check(servers[way.server], way, prepared))
             _load(servers[way.server], way, prepared, arguments.concurrency, arguments.settle)
         row = partial(
             Row,
@@ -102,15 +102,15 @@ def _load(server: Server, way: Way, prepared: Prepared, concurrency: int, second
     return done, resident
 
 
-async def _check(server: Server, way: Way, prepared: Prepared) -> None:
-    """Asks every task about an image.
+async def check(server: Server, way: Way, prepared: Prepared) -> None:
+    """Asks every task about an image; with more tasks than there are images, some about the same.
 
     Raises:
         RuntimeError: if the label is not the right one.
     """
     server.resume()
     names = prepared.tasks.names
-    images = pictures()[: len(names)]
+    images = list(itertools.islice(itertools.cycle(pictures()), len(names)))
     for name, image, right in zip(names, images, prepared.right(images, reduced=way.reduced), strict=True):
         answer, body = await ask(server.port, way.request(server.port, name, image))
         if answer.status != 200 or way.label(body) not in right:

@@ -8,18 +8,21 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fpet.commands import options
 from fpet.data.folder import visible
-from fpet.data.pictures import ImageFiles
+from fpet.data.pictures import ImageFiles, is_special
 from fpet.errors import DataError, ImageError, UnsupportedError
 from fpet.evaluate import classify
 from fpet.task import Task
 from fpet.vit import AdaptedViT
+
+if TYPE_CHECKING:
+    from fpet.client import Classification
 
 _DESCRIPTION = """Prints a line for each image: the file, and the most probable labels with their probabilities. Of a
 folder every file directly in it is an image, but for hidden files and what systems leave there, such as Thumbs.db.
@@ -58,7 +61,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run(arguments: argparse.Namespace) -> int:
     """Classifies and prints."""
-    images = [path for given in arguments.images for path in (_files(given) if given.is_dir() else [given])]
+    images = [path for given in arguments.images for path in (_files(given) if _is_folder(given) else [given])]
     failed = False
     for path, row in zip(images, _rows(arguments, images), strict=True):
         if "error" in row:
@@ -79,10 +82,17 @@ def _files(folder: Path) -> list[Path]:
     Raises:
         DataError: if there are none, or the folder cannot be read.
     """
-    files = [path for path in visible(folder) if not path.is_dir()]
+    files = [path for path in visible(folder) if not _is_folder(path)]
     if not files:
         raise DataError(f"{folder}: there is no image directly in this folder; name one that has some")
     return files
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # as of a name that is too long: it is told as of an image
+        return False
 
 
 def _rows(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:
@@ -100,21 +110,33 @@ def _rows(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row
 
 
 def _ask(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:
+    """Asks for as many at once as the client sends at once, so that what is answered is told while it goes on."""
     try:
         from fpet.client import Client  # noqa: PLC0415  # optional
     except ImportError as error:
         raise UnsupportedError(str(error)) from error
     with Client(arguments.url, key=_key(arguments.key_file)) as client:
-        for answer in client.classify_each(images, arguments.task, top_k=arguments.top_k, tokens=arguments.tokens):
-            if isinstance(answer, ImageError):
-                yield {"error": str(answer)}
-                continue
-            yield {
-                "task": answer.task,
-                "digest": answer.digest,
-                "predictions": [dataclasses.asdict(one) for one in answer.predictions],
-                "tokens": {"in": answer.tokens.into, "out": answer.tokens.out},
-            }
+        at_once = client.batch * client.concurrency
+        for start in range(0, len(images), at_once):
+            some = images[start : start + at_once]
+            files = [path for path in some if not is_special(path)]
+            answers = client.classify_each(files, arguments.task, top_k=arguments.top_k, tokens=arguments.tokens)
+            found = dict(zip(files, answers, strict=True))
+            yield from (_answered(path, found.get(path)) for path in some)
+
+
+def _answered(path: Path, answer: Classification | ImageError | None) -> Row:
+    """answer: None if the service was not asked."""
+    if answer is None:
+        return {"error": f"{path}: this is no file"}
+    if isinstance(answer, ImageError):
+        return {"error": str(answer)}
+    return {
+        "task": answer.task,
+        "digest": answer.digest,
+        "predictions": [dataclasses.asdict(one) for one in answer.predictions],
+        "tokens": {"in": answer.tokens.into, "out": answer.tokens.out},
+    }
 
 
 def _key(file: Path | None) -> str | None:

@@ -75,7 +75,7 @@ def from_transformers(arguments: argparse.Namespace) -> str:
     backbone = transformers.read_transformers(arguments.input)
     provenance = {"source": f"transformers: {arguments.input.name}"}
     save_backbone(arguments.output, backbone.vit, backbone.architecture, backbone.arguments, provenance)
-    return f"{backbone.architecture} with {backbone.arguments}"
+    return f"{backbone.architecture} with {backbone.arguments}; {options.normalisation(backbone)}"
 
 
 def _named_backbone(arguments: argparse.Namespace, base: str = "") -> Backbone:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fpet.commands import options
 from fpet.commands.table import table
-from fpet.data import SOURCES, load_dataset
+from fpet.data import SOURCES, load_source
 from fpet.data.pinned import PINNED
 from fpet.errors import DataError
 
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _row(name: str, cache: Path | None) -> dict[str, object]:
-    dataset, pinned = load_dataset(name, cache=cache), PINNED.get(name)
+    dataset, pinned = load_source(name, cache=cache), PINNED.get(name)
     same = None if pinned is None else dataset.sha256 == pinned.sha256
     if pinned and not same:
         print(f"fpet: {name}: not the data that our tables were made with ({pinned.versions})", file=sys.stderr)

@@ -35,7 +35,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = subparsers.add_parser("evaluate", help="test the accuracy of a task", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     options.add_task(parser)
-    options.add_data(parser, required=False, default=" (default: what the task was trained on)")
+    options.add_data(parser, required=False, default=" (default: the named data that the task was trained on)")
     options.add_backbone(parser)
     options.add_precision(parser)
     parser.add_argument(
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.predictions is not None:
         options.refuse_existing(arguments.predictions, option="--predictions")
     task = options.task(arguments)
-    dataset = options.dataset(arguments, arguments.data or _trained_on(task), test_alone=True)
+    dataset = _dataset(arguments, task)
     _check_fits(task, dataset)
     if arguments.baseline and not len(dataset.train):
         raise UnsupportedError(f"--baseline: {dataset.name} has no training images to fit a classifier on")
@@ -163,6 +163,8 @@ def _lines(
 def _check_fits(task: Task, dataset: Dataset) -> None:
     """Raises DataError if the classes are others or the split is; notes a random split of other files."""
     check_classes(task.header, dataset)
+    if dataset.fixed_test:  # an option chose what trains or validates, and no image of the test
+        return
     if not trained_on_files(task.header, dataset):
         if "split_seed" in dataset.choices:  # a copy of the folder, less a file, is split at random once more
             print(
@@ -178,8 +180,21 @@ def _check_fits(task: Task, dataset: Dataset) -> None:
         )
 
 
-def _trained_on(task: Task) -> str:
-    data = data_name(task.header)
-    if data not in SOURCES:
+def _dataset(arguments: argparse.Namespace, task: Task) -> Dataset:
+    """--data, or else the named source that the task was trained on.
+
+    Raises:
+        DataError: also if the task was trained on a folder, which may be called as a source is.
+    """
+    if arguments.data is not None:
+        return options.dataset(arguments, arguments.data, test_alone=True)
+    name = data_name(task.header)
+    if name not in SOURCES:
         raise DataError(f"{task.path}: the task was not trained on a named source; say which --data to test on")
-    return data
+    dataset = options.source(arguments, name)
+    if not trained_on_files(task.header, dataset):
+        raise DataError(
+            f"{task.path}: the task was trained on data called {name!r}, but not on those of the named source; say "
+            "which --data to test on"
+        )
+    return dataset

@@ -12,7 +12,6 @@ from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import read_bytes
 from fpet.preprocess import Triple
 from fpet.provenance import versions
-from fpet.untrained import preprocessing_of
 
 _SUFFIX = ".safetensors"
 
@@ -53,14 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     rows, columns = backbone.geometry.grid
     described = f"{backbone.architecture}, {rows}x{columns} patches, {options.resampling(backbone)}".rstrip(", ")
-    print(f"{output}: {described}; {_normalisation(backbone)}; fingerprint {backbone.fingerprint[:12]}")
+    print(f"{output}: {described}; {options.normalisation(backbone)}; fingerprint {backbone.fingerprint[:12]}")
     return 0
-
-
-def _normalisation(backbone: Backbone) -> str:
-    """What a wrong one of would cost accuracy and raise no error."""
-    images = preprocessing_of(backbone)
-    return "; ".join(f"{name} {','.join(f'{one:g}' for one in getattr(images, name))}" for name in ("mean", "std"))
 
 
 def _provenance(source: str, backbone: Backbone) -> dict[str, object]:

@@ -13,12 +13,14 @@ import torch
 
 from fpet.backbone import Backbone, load_backbone
 from fpet.backbone_hub import download_backbone
-from fpet.data import SOURCES, Dataset, Reading, load_dataset
+from fpet.data import SOURCES, Dataset, Reading, load_dataset, load_source
 from fpet.errors import BackboneError, TaskError, UnsupportedError
+from fpet.files import exists
 from fpet.precision import slowness
 from fpet.preprocess import Triple
 from fpet.recipe import PRECISIONS
 from fpet.task import Task
+from fpet.untrained import preprocessing_of
 from fpet.vit import check_parity
 from fpet.weights import default_backbone, task_path
 
@@ -27,8 +29,8 @@ Value = int | float | bool | str | list[int]
 # Before the name of a timm model whose pre-trained weights timm is to fetch.
 HUB = "timm:"
 
-_DATA = f"""{", ".join(SOURCES)}; or a folder with one folder of images a class, or with train/, val/ and test/ of such
-folders, or with the lists of VTAB-1K or of few-shot splits"""
+_DATA = f"""{", ".join(SOURCES)}; or a folder (./digits where it is called as one of these) with one folder of
+images a class, or with train/, val/ and test/ of such folders, or with the lists of VTAB-1K or of few-shot splits"""
 
 
 def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = "") -> None:
@@ -128,11 +130,19 @@ def dataset(arguments: argparse.Namespace, data: str, *, test_alone: bool = Fals
 
     test_alone: as of `load_dataset`, whose errors it raises.
     """
-    reading = Reading(arguments.shots, arguments.shots_seed, arguments.split_seed, arguments.skip_broken)
-    loaded = load_dataset(data, arguments.data_folder, arguments.cache, reading, test_alone=test_alone)
+    loaded = load_dataset(data, arguments.data_folder, arguments.cache, _reading(arguments), test_alone=test_alone)
     for skipped in loaded.skipped:
         print(f"fpet: left out {skipped}", file=sys.stderr)
     return loaded
+
+
+def source(arguments: argparse.Namespace, name: str) -> Dataset:
+    """Loads a named source as the options of `add_data` say; raises as `load_source`."""
+    return load_source(name, arguments.data_folder, arguments.cache, _reading(arguments))
+
+
+def _reading(arguments: argparse.Namespace) -> Reading:
+    return Reading(arguments.shots, arguments.shots_seed, arguments.split_seed, arguments.skip_broken)
 
 
 def backbone(arguments: argparse.Namespace) -> Backbone:
@@ -177,11 +187,11 @@ def open_backbone(
 
 
 def refuse_existing(output: Path, instead: str = "", option: str = "--output") -> None:
-    """Raises UnsupportedError if there is such a file or folder: nothing that was made before is overwritten.
+    """Raises UnsupportedError if there is such a file or folder, or none can be called so: nothing is overwritten.
 
     instead: what else there is to do about it; option: which names the output.
     """
-    if output.exists():
+    if exists(output, UnsupportedError):
         raise UnsupportedError(f"{output}: it is there already; delete it or name another {option}{instead}")
 
 
@@ -191,6 +201,12 @@ def resampling(backbone: Backbone) -> str:
         return ""
     old, new = ("x".join(map(str, grid)) for grid in (backbone.resampled_from, backbone.geometry.grid))
     return f"position embeddings resampled from {old} to {new}"
+
+
+def normalisation(backbone: Backbone) -> str:
+    """Says how images are normalised for it: a wrong one would cost accuracy and raise no error."""
+    images = preprocessing_of(backbone)
+    return "; ".join(f"{name} {','.join(f'{one:g}' for one in getattr(images, name))}" for name in ("mean", "std"))
 
 
 def positive(text: str) -> int:

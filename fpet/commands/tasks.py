@@ -37,10 +37,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run(arguments: argparse.Namespace) -> int:
     """Lists the folder."""
-    if not arguments.folder.is_dir():
-        raise TaskError(f"there is no folder {arguments.folder}")
     rows, failed = [], False
-    for path in sorted(arguments.folder.glob("*.safetensors")):
+    for path in _files(arguments.folder):
         try:
             rows.append(_row(Task.load(path)))
         except TaskError as error:
@@ -48,6 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
             failed = True
     print(json.dumps(rows) if arguments.json else table(rows, _COLUMNS))
     return _FAILED if failed else 0
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.endswith(".safetensors"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise TaskError(f"there is no folder {folder}") from error
+    except OSError as error:
+        raise TaskError(f"{folder}: the folder cannot be read: {error.strerror}") from error
 
 
 def _row(task: Task) -> dict[str, Any]:

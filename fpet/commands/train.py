@@ -17,7 +17,7 @@ from fpet.backbone import Backbone
 from fpet.checkpoint import check_log
 from fpet.commands import method_options, options
 from fpet.data import Dataset
-from fpet.errors import UnsupportedError
+from fpet.errors import TaskError, UnsupportedError
 from fpet.fit import Fitted, check_fit, checkpoints_of, finish, fit
 from fpet.linear import FULL_PRECISION
 from fpet.locks import sole_writer
@@ -25,6 +25,7 @@ from fpet.parallel import Group, joined, local_device
 from fpet.precision import slowness
 from fpet.quantize import BITS
 from fpet.recipe import PRECISIONS, Recipe
+from fpet.room import lacked_memory
 from fpet.task import save_task
 from fpet.untrained import new_header
 
@@ -99,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     arguments.device = local_device(arguments.device)
     backbone = options.backbone(arguments)
-    with ExitStack() as writing:  # held until the file is there, when the group has been left
+    with _told_without_memory(), ExitStack() as writing:  # held until the file is there, when the group has been left
         with joined(torch.device(arguments.device)) as group:
             if group.rank == 0:
                 writing.enter_context(sole_writer(output))
@@ -153,6 +154,18 @@ def _warn(recipe: Recipe, device: torch.device) -> None:
 
 
 @contextmanager
+def _told_without_memory() -> Iterator[None]:
+    """Raises TaskError in place of Python's and torch's errors for memory that could not be had."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not lacked_memory(error):
+            raise
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise TaskError(f"there is not enough memory; a smaller --batch-size takes less: {reason}") from error
+
+
+@contextmanager
 def _told_if_interrupted(checkpoints: Sequence[Path]) -> Iterator[None]:
     """Says that the training can go on, if there is anything to go on from."""
     try:
@@ -167,7 +180,7 @@ def _save(output: Path, fitted: Fitted, dataset: Dataset, recipe: Recipe) -> Non
     header, tested = finish(fitted, dataset, recipe)
     save_task(output, header, fitted.trained.model)
     for checkpoint in fitted.checkpoints:
-        checkpoint.unlink()
+        checkpoint.unlink(missing_ok=True)
     scale = f"scale {header.adapter.arguments['scale']}, " if fitted.tried else ""
     print(
         f"{output}: {scale}epoch {fitted.trained.epoch} of {recipe.epochs}, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output or Path(f"{first.stem}.merged.png")  # not beside it: that may be a data set
     if output.suffix.lower() != ".png":
         raise UnsupportedError(f"{output}: the picture is a PNG; name a file that ends in .png")
-    if output.resolve() in {path.resolve() for path in arguments.images}:
+    if os.path.realpath(output) in map(os.path.realpath, arguments.images):
         raise UnsupportedError(f"{output}: this is the image itself; name another --output")
     options.refuse_existing(output)
     _refuse_folders(arguments.images)

@@ -16,10 +16,12 @@ from fpet.convert.fields import Fields
 from fpet.convert.names import TIMM, places
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import read_safetensors
+from fpet.json_values import is_finite
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 _IMAGES = "preprocessor_config.json"
+_LARGEST = 255  # value of a pixel
 
 # timm models of the same kind, whose table has the same normalisation of images.
 _ARCHITECTURES = {"vit": "vit_base_patch16_224", "deit": "deit_base_patch16_224"}
@@ -39,7 +41,7 @@ def read_transformers(folder: Path) -> Backbone:
 
     Raises:
         BackboneError: if a file cannot be read or does not fit.
-        UnsupportedError: for another kind of model.
+        UnsupportedError: for another kind of model, or pixels in values that are not covered.
     """
     config = Fields.read(folder / CONFIG, BackboneError)
     architecture, arguments = _architecture(config)
@@ -59,14 +61,39 @@ def read_transformers(folder: Path) -> Backbone:
 
 
 def _normalization(path: Path) -> dict[str, Any]:
-    """Mean and deviation of images, if the folder says them; else timm's table holds."""
+    """Mean and deviation of pixels from 0 to 1, if the folder says them; else timm's table holds."""
     if not path.exists():
         return {}
     images = Fields.read(path, BackboneError)
-    if not images.get("do_normalize", bool, True):  # mean and deviation stand there nevertheless
-        return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-    found = images.values
-    return {name: found[f"image_{name}"] for name in ("mean", "std") if f"image_{name}" in found}
+    if not images.get("do_rescale", bool, True):
+        raise UnsupportedError(f"{path}: do_rescale = False: it is not said from which values to which pixels went")
+    if images.get("rescale_offset", bool, False):
+        raise UnsupportedError(f"{path}: rescale_offset = True is not covered")
+    if images.get("do_normalize", bool, True):
+        found = {name: images.values[f"image_{name}"] for name in ("mean", "std") if f"image_{name}" in images.values}
+    else:  # mean and deviation may stand there nevertheless
+        found = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+    return _of_unit(found, images)
+
+
+def _of_unit(found: dict[str, Any], images: Fields) -> dict[str, Any]:
+    """Mean and deviation as if a pixel's largest value were 1, not that which the factor makes of 255."""
+    largest = _LARGEST * images.get("rescale_factor", float, 1 / _LARGEST)
+    if largest <= 0:
+        raise BackboneError(f"{images.origin}: rescale_factor should be above 0")
+    if math.isclose(largest, 1):
+        return found
+    for name in ("mean", "std"):
+        values = found.get(name)
+        if not isinstance(values, (list, tuple)) or not all(map(_is_number, values)):
+            raise BackboneError(
+                f"{images.origin}: image_{name} = {values!r} should be three numbers, as there is a rescale_factor"
+            )
+    return {name: tuple(value / largest for value in values) for name, values in found.items()}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and is_finite(value)
 
 
 def _architecture(config: Fields) -> tuple[str, dict[str, object]]:

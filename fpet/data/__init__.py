@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fpet.data.digits import load_digits
@@ -26,6 +28,7 @@ __all__ = [
     "Split",
     "default_cache",
     "load_dataset",
+    "load_source",
 ]
 
 SOURCES: dict[str, Source] = {
@@ -57,7 +60,7 @@ def load_dataset(
     *,
     test_alone: bool = False,
 ) -> Dataset:
-    """The data set of a named source, or in a folder (`./digits` for one named so).
+    """The data set of a named source (see `load_source`), or in a folder: `./digits` for one that is named as a source.
 
     A folder holds few-shot lists (see `load_few_shot`), VTAB-1K's lists (`load_vtab`), train/, val/ and test/
     (`load_splits`), or one folder a class (`load_classes`).
@@ -67,17 +70,44 @@ def load_dataset(
     trained on.
 
     Raises:
-        DataError: if there is no such source or folder, its data cannot be had, or `reading` does not fit it.
+        DataError: if there is no such source or folder, or both, its data cannot be had, or `reading` does not fit it.
     """
     reading = reading or Reading()
     if data in SOURCES:
-        reading.allow(f"{data}, which is no folder")
-        return SOURCES[data].load(folder, cache or default_cache())
+        if folder is None and Path(data).is_dir():
+            raise DataError(
+                f"{data} is the name of a data set, and there is a folder of that name here: say ./{data} for the "
+                "folder; for the data set of that name go to another folder"
+            )
+        return load_source(data, folder, cache, reading)
     if folder is not None:
         raise DataError(f"a folder beside the data '{data}': only a named source ({', '.join(SOURCES)}) has its own")
     root = Path(data)
-    if root.is_dir():
-        readers = [(fits, load) for fits, load in _READERS if test_alone or load is not load_test]
-        load = next((load for fits, load in readers if fits(root)), load_classes)
-        return load(root, reading)
+    with _told(data):
+        if root.is_dir():
+            readers = [(fits, load) for fits, load in _READERS if test_alone or load is not load_test]
+            load = next((load for fits, load in readers if fits(root)), load_classes)
+            return load(root, reading)
     raise DataError(f"no data '{data}': neither a source ({', '.join(SOURCES)}) nor a folder")
+
+
+def load_source(
+    name: str, folder: Path | None = None, cache: Path | None = None, reading: Reading | None = None
+) -> Dataset:
+    """The data set of one of SOURCES, whatever folders there are; folder, cache, reading: as of `load_dataset`.
+
+    Raises:
+        DataError: if its data cannot be had, or anything is said of how to read a folder.
+    """
+    (reading or Reading()).allow(f"{name}, which is no folder")
+    with _told(name):
+        return SOURCES[name].load(folder, cache or default_cache())
+
+
+@contextmanager
+def _told(data: str) -> Iterator[None]:
+    """Raises DataError where the system refuses: as of a folder that may not be entered, or a name that is too long."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{error.filename or data}: cannot be used: {error.strerror or error}") from error

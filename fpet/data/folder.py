@@ -9,7 +9,7 @@ from unicodedata import category
 
 import torch
 
-from fpet.data.pictures import Checked, Picture, check_pictures, refuse_gaps, to_dataset
+from fpet.data.pictures import Checked, Picture, check_pictures, copies, refuse_gaps, to_dataset
 from fpet.data.reading import Reading
 from fpet.data.sample import stratified_order
 from fpet.data.split import Dataset
@@ -83,7 +83,7 @@ def load_splits(root: Path, reading: Reading) -> Dataset:
         seed = choices["split_seed"]
         splits |= _split(folders["train"], labels, checked, splits["train"], shares=_VAL_SHARE, seed=seed)
     _refuse_copies(root, splits, checked)
-    return to_dataset(root, labels, splits, checked, choices)
+    return to_dataset(root, labels, splits, checked, choices, fixed_test=True)
 
 
 def _folders(root: Path) -> dict[str, Path]:
@@ -163,13 +163,9 @@ def _split(
 
 def _refuse_copies(root: Path, splits: Mapping[str, Sequence[Picture]], checked: Checked) -> None:
     """Refuses a picture that two splits have, whose test would then not be one."""
-    seen: dict[str, tuple[str, Path]] = {}
-    for split, pictures in splits.items():
-        for picture in checked.left(pictures):
-            other, path = seen.setdefault(checked.digests[picture.path], (split, picture.path))
-            if other != split:
-                both = f"{path.relative_to(root)} and {picture.path.relative_to(root)}"
-                raise DataError(f"{root}: {both} are the same picture, in two splits")
+    if pairs := copies(root, splits, checked):
+        many = count(len(pairs), "picture")
+        raise DataError(f"{root}: {many} in two splits, byte by byte; delete one of each two: {first(pairs, '; ')}")
 
 
 def _refuse_two_classes(root: Path, labels: Sequence[str], pictures: Iterable[Picture], checked: Checked) -> None:

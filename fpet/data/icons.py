@@ -58,6 +58,7 @@ THEMES = (
     Theme("moka-icon-theme", "Moka", "hewitt"),
     Theme("paper-icon-theme", "Paper", "hewitt"),
 )
+# The embedded backbone knows the style of one of them: `pretraining/pictures.py` has Oxygen's icons of other meanings.
 TEST_THEMES = (
     Theme("oxygen-icon-theme", "oxygen/base", "oxygen"),
     Theme("elementary-xfce-icon-theme", "elementary-xfce", "elementary"),

@@ -12,7 +12,7 @@ from fpet.data.thai import THAI
 PACKAGED: dict[str, Source] = {
     "emoji": Source("natural", "12 kinds of emoji, tested on an artist never seen", load_emoji),
     "clip-art": Source("natural", "7 kinds of clip art", load_clip_art),
-    "icons": Source("specialised", "20 meanings of desktop icons, tested on themes never seen", load_icons),
+    "icons": Source("specialised", "20 meanings of desktop icons, tested on other themes", load_icons),
     "hebrew": Source("specialised", "27 Hebrew letters, tested on typefaces never seen", HEBREW.load),
     "thai": Source("specialised", "44 Thai consonants, tested on typefaces never seen", THAI.load),
 }

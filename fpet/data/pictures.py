@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -53,10 +54,21 @@ class ImageFiles:
     def __getitem__(self, index: int, /) -> Tensor:
         path = self.paths[index]
         try:
+            if is_special(path):
+                raise ImageError("this is no file")
             with path.open("rb") as file, _open(file) as image:
                 return to_rgb(image)
         except _BROKEN as error:
             raise DataError(f"cannot read the image {path}: {_reason(error)}") from error
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is a pipe, a socket or a device, which may make who opens or reads it wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # who opens it is told
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,18 @@ def check_pictures(root: Path, pictures: Iterable[Picture], *, skip_broken: bool
     return Checked(digests, tuple(broken.values()))
 
 
+def copies(root: Path, splits: Mapping[str, Iterable[Picture]], checked: Checked) -> list[str]:
+    """The pictures that an earlier split has too, byte by byte, each with the one there, in words."""
+    seen: dict[str, tuple[str, Path]] = {}
+    found: dict[Path, str] = {}  # a list may name a picture twice
+    for split, pictures in splits.items():
+        for picture in checked.left(pictures):
+            other, path = seen.setdefault(checked.digests[picture.path], (split, picture.path))
+            if other != split:
+                found[picture.path] = f"{path.relative_to(root)} and {picture.path.relative_to(root)}"
+    return list(found.values())
+
+
 def refuse_gaps(root: Path, labels: Sequence[str], training: Iterable[Picture]) -> None:
     """Raises DataError if there is a class without a training picture."""
     missing = set(range(len(labels))) - {picture.target for picture in training}
@@ -111,8 +135,10 @@ def to_dataset(
     splits: Mapping[str, Sequence[Picture]],
     checked: Checked,
     choices: Mapping[str, int],
+    *,
+    fixed_test: bool = False,
 ) -> Dataset:
-    """The data set of those pictures that decode; choices: what chose the splits, beside the files.
+    """The data set of those pictures that decode; choices, fixed_test: as of `Dataset`.
 
     splits: pictures by a name of SPLITS; one that is not there is empty. The SHA-256 is `sha256_of_files` of all
     digests, by path below `root`.
@@ -127,7 +153,7 @@ def to_dataset(
     digests = {path.relative_to(root).as_posix(): digest for path, digest in checked.digests.items()}
     train, val, test = (_split(left.get(name, ())) for name in SPLITS)
     sha256 = sha256_of_files(digests)
-    return Dataset(root.resolve().name, labels, sha256, train, val, test, choices, checked.broken)
+    return Dataset(root.resolve().name, labels, sha256, train, val, test, choices, checked.broken, fixed_test)
 
 
 def _split(pictures: Sequence[Picture]) -> Split:
@@ -137,9 +163,9 @@ def _split(pictures: Sequence[Picture]) -> Split:
 
 def _look(path: Path) -> tuple[str, str]:
     """SHA-256 of a picture's file and what is wrong with it, or the empty string."""
-    if not path.is_file():
-        return "", "this is no file" if path.exists() else "there is no such file"
     try:
+        if not path.is_file():
+            return "", "this is no file" if path.exists() else "there is no such file"
         data = path.read_bytes()
         with _open(BytesIO(data)) as image:
             image.draft(None, (1, 1))  # reads all of a JPEG, but makes an eighth of its pixels a side

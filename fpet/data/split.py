@@ -122,7 +122,8 @@ class Dataset:
     labels: the class names. sha256: 64 hexadecimal digits that identify the source's files. train fits the weights,
     val chooses the epoch, test is looked at once; the three share no image. Only where `load_dataset` was told that a
     test alone will do may train and val be empty, both. choices: what chose the splits beside the
-    files, by name, such as a seed. skipped: pictures that were left out and why, in words.
+    files, by name, such as a seed; fixed_test: whether they leave the test images as they are. skipped: pictures that
+    were left out and why, in words.
     """
 
     name: str
@@ -133,3 +134,4 @@ class Dataset:
     test: Split
     choices: Mapping[str, int] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
+    fixed_test: bool = False
