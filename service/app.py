@@ -58,7 +58,13 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
     """
     metrics = Metrics(STATUS_CODES, ERROR_TYPES)
     engine = _start_engine(settings, metrics, siblings)
-    catalog = Catalog(settings.tasks or weights.tasks_folder(), engine.load, metrics, max_bytes=settings.max_task_bytes)
+    catalog = Catalog(
+        settings.tasks or weights.tasks_folder(),
+        engine.load,
+        metrics,
+        max_bytes=settings.max_task_bytes,
+        keeps_content=not siblings.alone,
+    )
     catalog.require(set(settings.preload) - {ALL})
     tracing = start_tracing(settings.otlp_endpoint)
 

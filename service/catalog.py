@@ -23,19 +23,24 @@ class Catalog:
 
     What changes entries is called in one thread, the loader's, so no two changes can cross.
 
-    max_bytes: of a task file.
+    max_bytes: of a task file. keeps_content: whether somebody takes that of the files that are put into service.
 
     Raises:
         TaskError: if the folder does not exist or cannot be listed.
     """
 
-    def __init__(self, folder: Path, load: Load, metrics: Metrics, *, max_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, load: Load, metrics: Metrics, *, max_bytes: int, keeps_content: bool = False
+    ) -> None:
         self.folder = folder
         self._files = TaskFolder(folder, max_bytes)
         self._load = load
         self._metrics = metrics
         self._entries = {name: Entry(name, path) for name, path in self._files.files().items()}
         self._looked_at = Stamps()
+        self._keeps_content = keeps_content
+        self._content: tuple[str, bytes] | None = None
+        self._new: list[LoadedTask] = []
         # Of every name that ever served: a task that comes back is not taken for the one before.
         self._generations: dict[str, int] = {}
 
@@ -54,10 +59,13 @@ class Catalog:
         Raises:
             UnknownTaskError
         """
-        try:
-            return self._entries[name]
-        except KeyError:
-            raise UnknownTaskError(f"there is no task {name!r}; GET /v1/tasks lists them") from None
+        if entry := self.find(name):
+            return entry
+        raise UnknownTaskError(f"there is no task {name!r}; GET /v1/tasks lists them")
+
+    def find(self, name: str) -> Entry | None:
+        """The same, or None if there is none."""
+        return self._entries.get(name)
 
     def require(self, names: Iterable[str]) -> None:
         """Raises TaskError if one of them is no task."""
@@ -77,9 +85,21 @@ class Catalog:
         """The content of a task file; raises TaskError if it cannot be read."""
         return self._files.read(path)
 
-    def repeat(self, name: str, told: Told | None) -> None:
-        """Makes of a task what it is in the process that changes it; None: there is none. Its file is read only if that
-        is to serve anew.
+    def take_new(self) -> list[LoadedTask]:
+        """What was put into service since this was called last, and still serves."""
+        new, self._new = self._new, []
+        return [task for task in new if (entry := self._entries.get(task.header.name)) and entry.task is task]
+
+    def take_content(self, digest: str | None) -> bytes:
+        """The bytes of the file with that digest, if it is the one that was put into service last, and was not taken;
+        else none."""
+        content, self._content = self._content, None
+        return content[1] if content and content[0] == digest else b""
+
+    def repeat(self, name: str, told: Told | None, content: bytes) -> None:
+        """Makes of a task what it is in the process that changes it; None: there is none.
+
+        content: of its file, if that process still had it; else the file is read if it is to serve anew.
 
         Raises:
             InvalidTaskError: if the file is another by now, or cannot serve; all stays as it is.
@@ -93,7 +113,7 @@ class Catalog:
         if told.digest is None and own.digest is not None:
             entry = self.unload(name)
         elif (told.digest, told.generation) != (own.digest, own.generation):
-            entry = self._serve(entry, self._build_as(entry, told))
+            entry = self._serve(entry, self._build_as(entry, told, content))
         self._replace(replace(entry, state=told.state, reason=told.reason, wanted=told.wanted))
 
     def load(self, name: str) -> Entry:
@@ -152,7 +172,7 @@ class Catalog:
         except TaskError as error:
             raise StorageError(reason(name, path, error)) from error
         entry = replace(entry, wanted=True)
-        return self._replace(replace(entry, state="loaded", reason=None)) if same else self._serve(entry, loaded)
+        return self._replace(replace(entry, state="loaded", reason=None)) if same else self._serve(entry, loaded, data)
 
     def delete(self, name: str) -> None:
         """Takes a task out of service and its file out of the folder.
@@ -177,11 +197,12 @@ class Catalog:
         return status_of(path) is not None and (on_its_way or self._looked_at.differs(path))
 
     def scan(self) -> list[Entry]:
-        """Follows the folder: new files are put into service, changed ones too if they are wanted, and those that are
-        gone are dropped. Returns what became of those that were read.
+        """As `look` of all that is due."""
+        return [entry for name in self.due() if (entry := self.look(name))]
 
-        The same bytes again stay what they are. A file may still be on its way: that it cannot serve is said once two
-        looks in a row find it as it was, and until then it is `loading`.
+    def due(self) -> list[str]:
+        """The tasks that are to be looked at: new files, and changed ones if they are wanted. Those that are gone are
+        dropped.
 
         Raises:
             TaskError: if the folder cannot be listed; everything stays as it is.
@@ -191,12 +212,21 @@ class Catalog:
             self._drop(name)
         for name in paths.keys() - self._entries.keys():
             self._replace(Entry(name, paths[name], "loading", wanted=True))
-        read = []
-        for entry in self.entries():
-            differs = self._differs(entry)
-            if entry.wanted and (differs or entry.state == "loading"):
-                read.append(self._take(entry, final=not differs))
-        return read
+        return [entry.name for entry in self.entries() if self._is_due(entry)]
+
+    def look(self, name: str) -> Entry | None:
+        """Puts the file of a task into service if it is due, and returns what became of it; None if not.
+
+        The same bytes again stay what they are. A file may still be on its way: that it cannot serve is said once two
+        looks in a row find it as it was, and until then it is `loading`.
+        """
+        entry = self._entries.get(name)
+        if entry is None or not self._is_due(entry):
+            return None
+        return self._take(entry, final=not self._differs(entry))
+
+    def _is_due(self, entry: Entry) -> bool:
+        return entry.wanted and (entry.state == "loading" or self._differs(entry))
 
     def _differs(self, entry: Entry) -> bool:
         """Whether a file is another than was last looked at; or one that could not serve, but now may."""
@@ -212,9 +242,10 @@ class Catalog:
                 raise TaskError(f"{entry.path}: the file changed while it was read")
             if entry.serving(data):
                 return self._replace(replace(entry, state="loaded"))
-            return self._end(entry, self._build(entry.name, data, entry.path, self._load))
+            built = self._build(entry.name, data, entry.path, self._load)
         except Exception as error:
             return self._end(entry, error) if final else entry
+        return self._serve(entry, built, data)
 
     def _begin(self, entry: Entry) -> Entry:
         self._looked_at.look(entry.path)
@@ -236,17 +267,20 @@ class Catalog:
     def _build(self, name: str, data: bytes, path: Path, load: Load) -> LoadedTask:
         return load(parse(data, name, path), self._generations.get(name, 0) + 1)
 
-    def _build_as(self, entry: Entry, told: Told) -> LoadedTask:
-        """Builds the very task, of the generation that another process gave it."""
+    def _build_as(self, entry: Entry, told: Told, content: bytes) -> LoadedTask:
+        """Builds the very task, of the generation that another process gave it, which logs it if that fails."""
         try:
-            task = parse(self._files.read(entry.path), entry.name, entry.path)
+            task = parse(content or self._files.read(entry.path), entry.name, entry.path)
             if task.digest != told.digest:
                 raise TaskError(f"{entry.path}: the file is another one by now")
             return self._load(task, told.generation)
-        except Exception as error:
-            raise InvalidTaskError(reason(entry.name, entry.path, error, refused=True)) from error
+        except FpetError as error:
+            raise InvalidTaskError(str(error).replace(str(entry.path), entry.path.name)) from error
 
-    def _serve(self, entry: Entry, loaded: LoadedTask) -> Entry:
+    def _serve(self, entry: Entry, loaded: LoadedTask, data: bytes = b"") -> Entry:
+        if self._keeps_content:
+            self._content = loaded.digest, data
+        self._new.append(loaded)
         self._generations[entry.name] = loaded.generation
         self._metrics.add_task(entry.name, loaded.size)
         self._metrics.task_loads.labels("loaded").inc()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from fpet.errors import UnsupportedError
@@ -50,6 +51,27 @@ def bind_shared(host: str, port: int) -> list[socket.socket]:
     for one in sockets:
         one.close()
     raise _unusable(host, port, missing)
+
+
+@contextmanager
+def claimed(host: str, sockets: Sequence[socket.socket]) -> Iterator[None]:
+    """Nobody else claims their addresses, those of the host, until the end of the block, or of the process, however it
+    ends.
+
+    Sockets that share an address keep nobody from it who shares it too, and nobody at all until they listen. The names
+    that are taken here are no files, and belong to the network whose addresses they name.
+
+    Raises:
+        UnsupportedError: if another has claimed one of them.
+    """
+    with ExitStack() as stack:
+        for address, port in (one.getsockname()[:2] for one in sockets):
+            claim = stack.enter_context(socket.socket(socket.AF_UNIX))
+            try:
+                claim.bind(f"\0fpet-serve {address} {port}")
+            except OSError as error:
+                raise _unusable(host, port, error) from error
+        yield
 
 
 def _places(host: str, port: int) -> Iterator[tuple[int, int, int, Any]]:

@@ -7,13 +7,23 @@ import re
 import h11
 
 _ABSOLUTE = re.compile(rb"https?://([^/?@]+)", re.IGNORECASE)
+# RFC 3986, section 3.2.2, and a port.
+_HOST = re.compile(rb"(?:\[[0-9A-Za-z:.]+\]|(?:[0-9A-Za-z._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::([0-9]{0,5}))?")
+_MAX_PORT = 2**16 - 1
 
 
 def in_origin_form(request: h11.Request) -> h11.Request:
-    """The same request with path and query alone as its target; the host that was there is the header's instead."""
+    """The same request with path and query alone as its target; the host that was there is the header's instead.
+
+    Raises:
+        h11.RemoteProtocolError: if what is in the place of a host can be none.
+    """
     absolute = _ABSOLUTE.match(request.target)
     if absolute is None:
         return request
+    host = _HOST.fullmatch(absolute[1])
+    if host is None or int(host[1] or 0) > _MAX_PORT:
+        raise h11.RemoteProtocolError("the target names no host")
     target = request.target[absolute.end() :]
     return h11.Request(
         method=request.method,

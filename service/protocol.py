@@ -10,7 +10,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from service.chunks import IN_TINY_CHUNKS
 from service.connection import Connection
+from service.errors import BadRequestError
 from service.exchange import UNTAKEN
+from service.failures import Failure
+from service.request_id import HEADER, new_id
 from service.together import HeadWithBody
 
 # Bytes. What was read at once is parsed at once, while everybody else waits; so of heads and chunks little is read. Of
@@ -58,10 +61,10 @@ class _Impatient(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.conn.in_tiny_chunks:  # of this request, or of one that came along with it
+            self._end_in_tiny_chunks()
         if self._dropping():
             self._wait()
-            if self.conn.in_tiny_chunks:
-                self._end_in_tiny_chunks()
         elif self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._unset_keepalive_if_required()
             self._wait()  # a part of the next head came along with the request
@@ -74,7 +77,17 @@ class _Impatient(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is out, or a part of it
             self.transport.close()
             return
-        super().send_400_response(msg)
+        response = Failure.of(BadRequestError(msg)).response()
+        own = [(b"connection", b"close"), (HEADER.encode(), new_id().encode())]
+        head = h11.Response(status_code=400, headers=[*response.raw_headers, *own], reason=b"Bad Request")
+        with suppress(h11.LocalProtocolError):  # as for the body of an answer to HEAD
+            for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _should_upgrade(self) -> bool:
+        """A request for another protocol is served as if it were none (RFC 9110, section 7.8)."""
+        return False
 
     def pause_writing(self) -> None:
         super().pause_writing()

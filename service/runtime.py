@@ -18,6 +18,7 @@ from service.batcher import Batcher
 from service.calibration import doublings
 from service.catalog import Catalog
 from service.decode import Decoder
+from service.ending import THREADS_SECONDS
 from service.engine import Engine
 from service.errors import NotReadyError
 from service.explanations import Explanations
@@ -40,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# In which threads end that nothing keeps, when all is answered or its time is over.
-_THREADS_SECONDS = 3.0
 # Images in the forwards that are timed to choose how many run at once: a batch under some load, and quick to run.
 _TRIAL_BATCH = 4
 
@@ -157,6 +156,7 @@ class Runtime:
         names = [one.name for one in self.catalog.entries() if ALL in wanted or one.name in wanted]
         # In the threads of forwards, which have nothing else to do until the service is ready.
         entries = await _run_in(self.pools.loader, lambda: self.catalog.load_all(names, self.pools.forwards))
+        self.catalog.take_new()  # they are timed before the service is ready
         failed = [entry.name for entry in entries if entry.state == "failed"]
         if failed and (ALL not in wanted or failed == names):
             raise TaskError(f"tasks that are to be there cannot serve: {', '.join(failed)}")
@@ -175,7 +175,6 @@ class Runtime:
         """
 
         def apply() -> Result:
-            before = set(self.catalog.serving())
             try:
                 return change()
             finally:
@@ -183,7 +182,7 @@ class Runtime:
                 # Here, where no other change has taken a task out of service again that answered meanwhile. Only what
                 # is new: what failed would be tried again with every look at the folder, and changes may come faster
                 # than what is there already is looked at.
-                for task in set(self.catalog.serving()) - before:
+                for task in self.catalog.take_new():
                     self.pools.calibrator.submit(self._calibrate_beside, task)
 
         return await _run_in(self.pools.loader, apply)
@@ -226,7 +225,7 @@ class Runtime:
         self.stop()
         self.folding.close()
         await self.batcher.drain()
-        self.pools.end(self._end + _THREADS_SECONDS)
+        self.pools.end(self._end + THREADS_SECONDS)
 
 
 async def _run_in(pool: Executor, call: Callable[[], Result]) -> Result:

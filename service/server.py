@@ -8,14 +8,20 @@ import math
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
 
+from service.doors import close_doors
 from service.protocol import impatient
 from service.settings import Settings
+
+# For the first request of a connection that was accepted at the end.
+_FIRST_SECONDS = 0.5
+_LOOK_SECONDS = 0.02
 
 
 class Server(uvicorn.Server):
@@ -25,12 +31,13 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
+        self._protocol_class = impatient(settings.deadline)
         config = uvicorn.Config(
             app,
             host=settings.host,
             port=settings.port,
             root_path=settings.root_path,
-            http=impatient(settings.deadline),
+            http=self._protocol_class,
             ws="none",
             log_config=None,
             log_level=settings.log_level,
@@ -67,4 +74,15 @@ class Server(uvicorn.Server):
         """Called when the server is asked to stop, while its sockets still accept."""
         self._app.state.runtime.stop()
         await asyncio.sleep(self._delay)
+        await close_doors(self.servers, self._protocol)
+        await self._first_requests()
         await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self._protocol_class(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    async def _first_requests(self) -> None:
+        """Waits a moment for those of connections that have had none: Uvicorn would close them, unread."""
+        give_up = time.monotonic() + _FIRST_SECONDS
+        while time.monotonic() < give_up and any(one.cycle is None for one in self.server_state.connections):  # type: ignore[union-attr]
+            await asyncio.sleep(_LOOK_SECONDS)

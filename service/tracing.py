@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import fpet
 from fpet.errors import UnsupportedError
+from service.ending import TRACES_SECONDS
 from service.exchange import Exchange, Inferred
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# In which the last traces are sent, after all that was accepted is answered: Kubernetes and compose wait that long.
-END_SECONDS = 5.0
 END_THREAD = "fpet-traces-end"
 
 _NAME = "fpet-serve"
@@ -100,7 +99,7 @@ class Tracing:
             span.end(_nanoseconds(end))
             start = end
 
-    def close(self, seconds: float = END_SECONDS) -> None:
+    def close(self, seconds: float = TRACES_SECONDS) -> None:
         """Sends what is left, for at most so many seconds; the rest is lost, which the log says."""
         # The exporter has a timeout for each batch, the SDK one for all, and none that could be given. What takes
         # longer is left to a thread that does not keep the process from ending.

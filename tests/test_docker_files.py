@@ -14,8 +14,8 @@ import pytest
 import yaml
 from serving import Serving
 
+from service.ending import longest_end
 from service.settings import PREFIX, Settings
-from service.tracing import END_SECONDS
 
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
@@ -114,14 +114,15 @@ def test_no_port_is_open_to_the_network() -> None:
 
 
 def test_stopping_waits_until_the_service_has_drained() -> None:
-    drained = Settings.model_fields["drain_seconds"].default + END_SECONDS
+    by_default = {name: Settings.model_fields[name].default for name in ("shutdown_delay", "drain_seconds")}
     for name in OWN_SERVICES:
         grace = int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s"))
-        assert grace > Settings.model_fields["shutdown_delay"].default + drained
+        assert grace > longest_end(Settings.model_construct(**by_default))
     predictor = manifest("kserve/inference-service")["spec"]["predictor"]
     for pod, spec in zip((pod_specs()["deployment"], predictor), pod_specs().values(), strict=True):
         (delay,) = (one["value"] for one in spec["containers"][0]["env"] if one["name"].endswith("_DELAY"))
-        assert pod["terminationGracePeriodSeconds"] > float(delay) + drained
+        ended = longest_end(Settings.model_construct(**{**by_default, "shutdown_delay": float(delay)}))
+        assert pod["terminationGracePeriodSeconds"] > ended
         assert pod["enableServiceLinks"] is False  # they would be options: FPET_PORT, of a Service `fpet`
 
 

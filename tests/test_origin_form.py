@@ -20,7 +20,7 @@ def ask(service: Serving, target: str, method: str = "GET", body: bytes = b"") -
     headers = ["host: y", "content-type: image/png", f"content-length: {len(body)}"]
     with socket.create_connection(service.address, timeout=30) as connection:
         connection.sendall("\r\n".join([f"{method} {target} HTTP/1.1", *headers, "", ""]).encode() + body)
-        answer = http.client.HTTPResponse(connection)
+        answer = http.client.HTTPResponse(connection, method=method)
         answer.begin()
         return answer.status, answer.read()
 
@@ -43,6 +43,14 @@ def test_without_a_path_it_is_the_root(service: Serving, target: str) -> None:
 @pytest.mark.parametrize("target", ["http:///livez", "http://me@x/livez", "ftp://x/livez"])
 def test_what_is_no_host_is_no_path_either(service: Serving, target: str) -> None:
     assert ask(service, target)[0] == 404
+
+
+@pytest.mark.parametrize("host", ["h#x", "h\\", '"h"', "h:99999", "h:x", "[::1", "h%0"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_what_can_be_no_host_is_refused(service: Serving, host: str, method: str) -> None:
+    status, body = ask(service, f"http://{host}/livez", method)
+    assert status == 400
+    assert method == "HEAD" or json.loads(body)["error_type"] == "bad_request"
 
 
 def test_the_head_has_its_limits(service: Serving) -> None:

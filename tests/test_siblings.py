@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -19,20 +20,23 @@ PROBE_SECONDS = 2  # as long as those of kubernetes/ wait
 HEALTHS = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("siblings")
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "siblings"
+    folder.mkdir()
+    return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def first(small_files: Files, folder: Path) -> Iterator[Serving]:
     with serving(small_settings(small_files), Siblings(folder, 0, 2)) as service:
         yield service
 
 
 @contextmanager
-def other(folder: Path, answer: bytes | None, number: int = 1) -> Iterator[None]:
-    """The other process, as far as it is heard: it sends that and hangs up, or None and does not."""
+def other(folder: Path, answer: bytes | None, number: int = 1, *, ready: bool = False) -> Iterator[None]:
+    """The other process, as far as it is heard: it sends that and hangs up, or None and does not. ready: it says so
+    when it is asked for its health."""
     held = []
 
     def answering(door: socket.socket) -> None:
@@ -42,9 +46,9 @@ def other(folder: Path, answer: bytes | None, number: int = 1) -> Iterator[None]
             except OSError:
                 return
             held.append(connection)
-            connection.recv(100)
-            if answer is not None:
-                connection.sendall(answer)
+            says = HEALTHY if _asked(connection) == b"health\n" and ready else answer
+            if says is not None:
+                connection.sendall(says)
                 connection.close()
 
     path = folder / str(number)
@@ -61,6 +65,22 @@ def other(folder: Path, answer: bytes | None, number: int = 1) -> Iterator[None]
             for one in held:
                 one.close()
             path.unlink()
+
+
+def _asked(connection: socket.socket) -> bytes:
+    """Reads what one is asked, the word and all that is said with it."""
+    with connection.makefile("rb") as file:
+        word = file.readline()
+        file.read(sum(map(int, file.readline().split())))
+        return word
+
+
+def written(head: str) -> bytes:
+    """As they write to each other."""
+    return f"{len(head)} 0\n{head}".encode()
+
+
+HEALTHY = written('{"status": "ready", "stuck": false}')
 
 
 def statuses(service: Serving) -> list[int]:
@@ -106,15 +126,41 @@ def test_what_one_counted_that_has_ended_is_not_left_out(first: Serving, folder:
     """It left its socket, by which it is known to have been there."""
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "1"))
-    assert first.client.get("/readyz").json() == {"status": "starting"}
+    assert first.client.get("/livez").json() == {"status": "stuck"}
+    assert first.client.get("/readyz").json() == {"status": "failed"}
     assert untold(first) == "one of the processes has ended"
-    (folder / "1").unlink()
+
+
+def test_one_whose_socket_is_taken_away_was_there(first: Serving, folder: Path) -> None:
+    with other(folder, HEALTHY):
+        assert statuses(first) == [200, 200, 200, 200]
+    assert statuses(first) == [503, 503, 503, 503]
+    assert untold(first) == "one of the processes has ended"
 
 
 def test_one_that_ends_while_it_is_asked_says_nothing(first: Serving, folder: Path) -> None:
     with other(folder, b""):
-        assert statuses(first) == [200, 503, 200, 503]
+        assert statuses(first) == [503, 503, 503, 503]
         assert untold(first) == "one of the processes has ended"
+
+
+def test_an_answer_that_is_cut_off_is_none(first: Serving, folder: Path) -> None:
+    with other(folder, HEALTHY[:-1]):
+        assert statuses(first) == [503, 503, 503, 503]
+
+
+def test_one_that_takes_up_no_connection_does_not_answer(folder: Path) -> None:
+    """Also when more wait for it than the system lets: then a connection is none, which only writing to it shows."""
+
+    async def ask() -> list[object]:
+        asked = (Siblings(folder, 0, 2).ask("health", seconds=0.5) for _ in range(20))
+        return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(folder / "1"))
+        door.listen(1)
+        told = {str(error) for error in asyncio.run(ask())}
+    assert told == {"one of the processes did not answer within 0.5 seconds"}
 
 
 def test_one_that_does_not_answer_is_stuck(first: Serving, folder: Path) -> None:
@@ -127,12 +173,15 @@ def test_one_that_does_not_answer_is_stuck(first: Serving, folder: Path) -> None
 def test_a_change_that_nobody_takes_may_be_asked_for_again(files: Files, tmp_path: Path) -> None:
     with serving(small_settings(files, admin_key=KEY), Siblings(tmp_path, 1, 2)) as second:
         answer = second.client.post("/v1/tasks/digits/load", headers=ADMIN)
-        assert (answer.status_code, answer.json()["error"]) == (503, "the process that changes tasks is not there")
+        assert (answer.status_code, answer.json()["error"]) == (503, "one of the processes is starting")
         assert "retry-after" in answer.headers
 
 
 def test_a_change_that_may_have_been_made_is_not_to_be_asked_for_again(files: Files, tmp_path: Path) -> None:
-    with serving(small_settings(files, admin_key=KEY), Siblings(tmp_path, 1, 2)) as second, other(tmp_path, b"", 0):
+    with (
+        serving(small_settings(files, admin_key=KEY), Siblings(tmp_path, 1, 2)) as second,
+        other(tmp_path, b"", 0, ready=True),
+    ):
         answer = second.client.post("/v1/tasks/digits/load", headers=ADMIN)
         assert answer.status_code == 503
         assert answer.json()["error"].endswith("ended before it had answered; the change may have been made")
@@ -150,7 +199,7 @@ def test_a_change_that_may_have_been_made_is_not_to_be_asked_for_again(files: Fi
     ],
 )
 def test_what_one_says_holds_for_all(first: Serving, folder: Path, told: str, expected: list[int]) -> None:
-    with other(folder, told.encode()):
+    with other(folder, written(told)):
         assert statuses(first) == expected
 
 
@@ -159,5 +208,5 @@ def test_two_tell_each_other(first: Serving, folder: Path, small_files: Files) -
         assert statuses(first) == statuses(second) == [200, 200, 200, 200]
         assert first.metric("processes") == second.metric("processes") == 2
         assert first.metric("queue_limit") == 2 * second.runtime.settings.max_queue
-    assert statuses(first) == [200, 503, 200, 503]
+    assert statuses(first) == [503, 503, 503, 503]
     assert untold(first) == "one of the processes has ended"

@@ -3,120 +3,186 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from service.entry import Told
 from service.errors import NotReadyError, ServiceError
+from service.processes.messages import Message
 from service.processes.siblings import LATER, Siblings, Silence
 from service.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
 CHANGE = "change"
-_DONE = b"done"
+
+# Seconds until it is tried again to tell one that did not follow; each time twice as many, but no more than these.
+_SOONEST, _LATEST = 1.0, 60.0
 
 
 @dataclass(frozen=True)
-class _Change:
-    """told: what became of the task, None if it is gone; pinned: whether it is from now on, None if that stays."""
+class _State:
+    """told: what became of a task, None if it is gone."""
 
     task: str
-    told: Told | None
-    pinned: bool | None
+    told: Told | None = None
+    pinned: bool = False
 
     @classmethod
-    def parse(cls, data: bytes) -> _Change:
-        fields: dict[str, Any] = json.loads(data)
-        told = fields.pop("told")
-        return cls(told=told and Told(**told), **fields)
+    def parse(cls, head: dict[str, Any]) -> _State:
+        told = head.pop("told")
+        return cls(told=told and Told(**told), **head)
+
+
+@dataclass(frozen=True)
+class _Again:
+    """When it is tried again to tell of a task, and how long that was waited for."""
+
+    at: float
+    waited: float
+
+    @classmethod
+    def after(cls, before: _Again | None) -> _Again:
+        seconds = min(_LATEST, 2 * before.waited) if before else _SOONEST
+        return cls(time.monotonic() + seconds, seconds)
 
 
 class Changes:
-    """The changes of the tasks of a runtime, which those of the other processes repeat."""
+    """The changes of the tasks of a runtime, which those of the other processes repeat.
 
-    def __init__(self, runtime: Runtime, siblings: Siblings) -> None:
+    require_ready: raises NotReadyError if one of them is not there, or does not answer.
+    """
+
+    def __init__(self, runtime: Runtime, siblings: Siblings, require_ready: Callable[[], Awaitable[None]]) -> None:
         self._runtime = runtime
         self._siblings = siblings
-        self._one_after_the_other = asyncio.Lock()
-        # What all others have followed, and of which tasks one of them has not what it was told last.
-        self._followed: dict[str, Told] = {}
-        self._behind: dict[str, Told | None] = {}
+        self._require_ready = require_ready
+        self._turn = asyncio.Lock()
+        self._news = asyncio.Event()
+        # What all others have followed last; and the tasks of which one of them has not followed the last change.
+        self._followed: dict[str, _State] = {}
+        self._behind: dict[str, _Again] = {}
 
     @asynccontextmanager
-    async def followed(self, task: str, *, pinned: bool | None = None) -> AsyncIterator[None]:
-        """The block changes a task in this process; the others follow, unless it raises, before the next change.
-
-        pinned: whether the block pinned it, or did so no longer.
+    async def followed(self, task: str) -> AsyncIterator[None]:
+        """The block changes a task in this process; the others follow before the next change. If it raises, they are
+        told what became of the task all the same.
 
         Raises:
-            NotReadyError: if one of the others does not follow; the change is made all the same.
+            NotReadyError: before the block, if there is one that could not follow, or no turn for it within the
+                deadline of requests; after it, if one of the others does not follow. The change is made then.
         """
         if self._siblings.alone:
             yield
             return
-        async with self._one_after_the_other:
-            yield
+        async with self._own_turn():
+            await self._require_ready()
             try:
-                await self._tell(task, pinned)
-            except TimeoutError as error:
-                raise NotReadyError(str(error)) from error
+                yield
+            except ServiceError:
+                await self._tell(task)
+                raise
+            if reason := await self._tell(task):
+                message = f"the change is made, but one of the processes did not follow: {reason}"
+                raise NotReadyError(message, passing=False)
+
+    def announce(self) -> None:
+        """Says that tasks have changed otherwise, of which nobody waits until the others follow."""
+        self._news.set()
 
     async def share(self) -> None:
-        """Tells the others of the tasks that became others since they were told, each again until all have followed.
+        """Tells the others, until it is cancelled, of what was announced, and again of what one did not follow."""
+        await self._runtime.warm.wait()
+        while True:
+            self._news.clear()
+            try:
+                await self._share()
+            except Exception:
+                logger.exception("the other processes cannot be told of changes; trying again")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SOONEST):
+                    await self._news.wait()
 
-        Raises:
-            TimeoutError: if one of them does not answer.
-        """
-        async with self._one_after_the_other:
-            entries = {entry.name: entry.told() for entry in self._runtime.catalog.entries()}
-            for task in sorted(entries.keys() | self._followed.keys() | self._behind.keys()):
-                told = entries.get(task)
-                said = task in self._behind and self._behind[task] == told
-                if task not in self._behind and self._followed.get(task) == told:
-                    continue
-                try:
-                    await self._tell(task)
-                except NotReadyError as error:
-                    if not said:
-                        logger.warning("the task %s: %s; trying again", task, error.message)
-
-    async def follow(self, data: bytes) -> bytes:
-        """What the first process is answered when it tells of a change: that it was made here too, or why not."""
-        change = _Change.parse(data)
+    async def _share(self) -> None:
         try:
-            await self._repeat(change)
+            await self._require_ready()
+        except NotReadyError:  # one that still starts is told once it is there
+            return
+        names = {entry.name for entry in self._runtime.catalog.entries()}
+        for task in sorted(names | self._followed.keys() | self._behind.keys()):
+            again = self._behind.get(task)
+            if time.monotonic() >= again.at if again else self._is_news(self._state(task)):
+                async with self._turn:
+                    await self._tell(task)
+
+    async def follow(self, asked: Message) -> Message:
+        """What the first process is answered when it tells of a change: nothing, or why it was not made here too."""
+        state = _State.parse(asked.head)
+        try:
+            await self._repeat(state, asked.body)
         except ServiceError as error:
-            return error.message.encode()
+            return Message(error.message)
         except Exception:
-            logger.exception("a change of the task %s cannot be followed", change.task)
-            return b"an internal error; the log has it"
-        return _DONE
+            logger.exception("a change of the task %s cannot be followed", state.task)
+            return Message("an internal error; the log has it")
+        return Message()
 
-    async def _tell(self, task: str, pinned: bool | None = None) -> None:
-        """Raises NotReadyError if one of the others does not follow, and TimeoutError if it does not answer."""
-        entry = {one.name: one for one in self._runtime.catalog.entries()}.get(task)
-        told = entry.told() if entry else None
-        self._behind[task] = told
-        change = json.dumps(asdict(_Change(task, told, pinned))).encode()
-        for answer in await self._siblings.ask(CHANGE, change, LATER):
-            if answer != _DONE:
-                reason = answer.value if isinstance(answer, Silence) else answer.decode()
-                raise NotReadyError(f"one of the processes did not follow: {reason}")
-        del self._behind[task]
-        if told is None:
-            self._followed.pop(task, None)
+    @asynccontextmanager
+    async def _own_turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._runtime.settings.deadline):
+                await self._turn.acquire()
+        except TimeoutError as error:
+            raise NotReadyError("other changes are under way for too long", passing=True) from error
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _state(self, task: str) -> _State:
+        entry = self._runtime.catalog.find(task)
+        if entry is None:
+            return _State(task)
+        return _State(task, entry.told(), entry.task is not None and self._runtime.folding.state(entry.task)[1])
+
+    def _is_news(self, state: _State) -> bool:
+        return state != self._followed.get(state.task, _State(state.task))
+
+    async def _tell(self, task: str) -> str | None:
+        """Tells the others of a task, unless they know; why one of them has not followed, if so."""
+        state = self._state(task)
+        if task not in self._behind and not self._is_news(state):
+            return None
+        reason = await self._ask(state)
+        if reason is None:
+            self._behind.pop(task, None)
+            self._followed[task] = state
+            if state.told is None:
+                del self._followed[task]
         else:
-            self._followed[task] = told
+            if task not in self._behind:
+                logger.warning("the task %s: one of the processes did not follow: %s; trying again", task, reason)
+            self._behind[task] = _Again.after(self._behind.get(task))
+        return reason
 
-    async def _repeat(self, change: _Change) -> None:
-        runtime, catalog, name = self._runtime, self._runtime.catalog, change.task
-        await runtime.administer(lambda: catalog.repeat(name, change.told))
-        if change.pinned is not None:
-            folding = runtime.folding
-            apply = folding.pin if change.pinned else folding.unpin
-            await runtime.fold(lambda: apply(catalog.loaded(name)))
+    async def _ask(self, state: _State) -> str | None:
+        content = self._runtime.catalog.take_content(state.told.digest if state.told else None)
+        try:
+            await self._require_ready()
+            answers = await self._siblings.ask(CHANGE, Message(asdict(state), content), LATER)
+        except (NotReadyError, TimeoutError) as error:
+            return str(error)
+        reasons = (answer.value if isinstance(answer, Silence) else answer.head for answer in answers)
+        return next((reason for reason in reasons if reason), None)
+
+    async def _repeat(self, state: _State, content: bytes) -> None:
+        runtime, name = self._runtime, state.task
+        await runtime.administer(lambda: runtime.catalog.repeat(name, state.told, content))
+        entry = runtime.catalog.find(name)
+        if entry is not None and entry.task is not None and state.pinned != runtime.folding.state(entry.task)[1]:
+            task, apply = entry.task, runtime.folding.pin if state.pinned else runtime.folding.unpin
+            await runtime.fold(lambda: apply(task))

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Event
 
 from service.auth import check_admin
 from service.deadline import Deadline
 from service.errors import NotReadyError
 from service.exchange import Exchange
 from service.inputs import read_body
-from service.processes.siblings import Siblings, Silence
+from service.processes.messages import Message
+from service.processes.siblings import LATER, Siblings, Silence
 from service.request_id import HEADER
 from service.routes import admin, v2_repository
 from service.settings import Settings
@@ -49,25 +50,35 @@ class ToFirst:
         Raises:
             UnauthorizedError, ForbiddenError: before anything is read.
             BadRequestError, TooLargeError, SlowRequestError, ClientGoneError: by the body, as the route would.
-            NotReadyError: if the first process is not there, or ends before it has answered.
+            NotReadyError: if one of the processes is not ready; if the first ends before it has answered, or has not
+                after a long time.
         """
         if not changes(scope):
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
         check_admin(self._settings.admin_key, request.headers.get("authorization"))
+        await request.app.state.whole.require_ready()
         deadline = Deadline.after(self._settings.deadline)
         body = await read_body(request, deadline, self._settings.max_task_bytes, may_be_empty=True)
-        told = await self._siblings.ask_first(REQUEST, _pack(_request(scope), body))
+        told = await self._ask_first(Message(_request(scope), body))
+        response = Response(told.body, told.head["status"])
+        headers = told.head["headers"]
+        response.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        await response(scope, receive, send)
+
+    async def _ask_first(self, asked: Message) -> Message:
+        try:
+            # As long as the first waits for its turn, for another's change that begins before, and for the others.
+            told = await self._siblings.ask_first(REQUEST, asked, self._settings.deadline + 2 * LATER)
+        except TimeoutError as error:
+            raise NotReadyError(f"{error}; the change may be made all the same", passing=False) from error
         if told is Silence.LOST:
             lost = "the process that changes tasks ended before it had answered; the change may have been made"
             raise NotReadyError(lost, passing=False)
         if isinstance(told, Silence):
             raise NotReadyError("the process that changes tasks is not there", passing=True)
-        head, content = _unpack(told)
-        response = Response(content, head["status"])
-        response.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head["headers"]]
-        await response(scope, receive, send)
+        return told
 
 
 def changes(scope: Scope) -> bool:
@@ -82,9 +93,9 @@ def changes(scope: Scope) -> bool:
     return False
 
 
-async def answer(app: ASGIApp, asked: bytes) -> bytes:
+async def answer(app: ASGIApp, asked: Message) -> Message:
     """What the application of the first process answers to a request that another was sent."""
-    head, body = _unpack(asked)
+    head = asked.head
     scope = {
         **head,
         "type": "http",
@@ -93,22 +104,22 @@ async def answer(app: ASGIApp, asked: bytes) -> bytes:
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head["headers"]],
         "state": {},
     }
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    sent: list[Message] = []
+    messages: list[Event] = [{"type": "http.request", "body": asked.body, "more_body": False}]
+    sent: list[Event] = []
 
-    async def receive() -> Message:
+    async def receive() -> Event:
         if not messages:
             await asyncio.Event().wait()  # nobody leaves: the other process waits for the answer
         return messages.pop()
 
-    async def send(message: Message) -> None:
+    async def send(message: Event) -> None:
         sent.append(message)
 
     await app(scope, receive, send)
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in sent[0]["headers"]]
     own = [(name, value) for name, value in headers if name.lower() not in _OWN]
     content = b"".join(message.get("body", b"") for message in sent)
-    return _pack({"status": sent[0]["status"], "headers": own}, content)
+    return Message({"status": sent[0]["status"], "headers": own}, content)
 
 
 def _request(scope: Scope) -> dict[str, Any]:
@@ -117,12 +128,3 @@ def _request(scope: Scope) -> dict[str, Any]:
     headers = [one for one in headers if one[0] != HEADER] + [(HEADER, Exchange.of(Request(scope)).id)]
     query = scope["query_string"].decode("latin-1")
     return {**{name: scope.get(name) for name in copied}, "query_string": query, "headers": headers}
-
-
-def _pack(head: dict[str, Any], body: bytes) -> bytes:
-    return json.dumps(head).encode() + b"\n" + body
-
-
-def _unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
-    head, _, body = data.partition(b"\n")
-    return json.loads(head), body

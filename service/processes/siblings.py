@@ -6,27 +6,32 @@ import asyncio
 import fcntl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
 
-# Called with what is asked about; what it answers is never empty.
-Answer = Callable[[bytes], Awaitable[bytes]]
+from service.processes.messages import Message, receive, send
 
-# Shorter than the second after which a probe gives up unless it is told to wait longer.
+NOTHING = Message()
+# Called with what is asked.
+Answer = Callable[[Message], Awaitable[Message]]
+
+# Seconds. Shorter than the one after which a probe gives up unless it is told to wait longer.
 AT_ONCE = 0.8
-# Longer than an event loop is ever busy with other requests.
+# Much longer than an event loop should be busy with other requests.
 SOON = 3.0
-# Longer than it takes to read, build and fold a task, and those that are to be changed before it.
+# Much longer than it should take to read, build and fold a task, and those that are to be changed before it.
 LATER = 120.0
+
+_BACKLOG = 4096  # askers that wait until their connection is taken
 
 
 class Silence(Enum):
     """Why a process says nothing."""
 
     STARTING = "it is not there yet"
-    ENDED = "it has ended"
+    ENDED = "it is not there any more"
     LOST = "it ended while it was asked"
 
 
@@ -40,6 +45,7 @@ class Siblings:
     folder: Path | None = None
     number: int = 0
     count: int = 1
+    _met: set[int] = field(default_factory=set, compare=False)
 
     @property
     def alone(self) -> bool:
@@ -64,29 +70,38 @@ class Siblings:
             yield
             return
         path = self._socket(self.number)
-        server = await asyncio.start_unix_server(partial(_answer, answers), path)
+        server = await asyncio.start_unix_server(partial(_answer, answers), path, backlog=_BACKLOG)
         try:
             yield
         finally:
             server.close()
-            path.touch()  # newer Pythons remove it, by which the others tell that this one has been there
+            with suppress(FileNotFoundError):  # the folder may be gone
+                path.touch()  # newer Pythons remove it, by which the others tell that this one has been there
 
-    async def ask(self, word: str, about: bytes = b"", seconds: float = SOON) -> list[bytes | Silence]:
+    async def ask(self, word: str, about: Message = NOTHING, seconds: float = SOON) -> list[Message | Silence]:
         """What each of the others answers, or why it does not.
 
         Raises:
             TimeoutError: if one is there and has not answered after so many seconds.
         """
-        others = [number for number in range(self.count) if number != self.number]
+        others = (number for number in range(self.count) if number != self.number)
+        return list(await asyncio.gather(*(self._ask(number, word, about, seconds) for number in others)))
+
+    async def ask_first(self, word: str, about: Message, seconds: float) -> Message | Silence:
+        """The same of the first process alone."""
+        return await self._ask(0, word, about, seconds)
+
+    async def _ask(self, number: int, word: str, about: Message, seconds: float) -> Message | Silence:
         try:
             async with asyncio.timeout(seconds):
-                return list(await asyncio.gather(*(_ask(self._socket(number), word, about) for number in others)))
+                told = await _ask(self._socket(number), word, about)
         except TimeoutError as error:
             raise TimeoutError(f"one of the processes did not answer within {seconds:g} seconds") from error
-
-    async def ask_first(self, word: str, about: bytes) -> bytes | Silence:
-        """What the first process answers, however long that takes, or why it does not."""
-        return await _ask(self._socket(0), word, about)
+        if told is not Silence.STARTING:
+            self._met.add(number)
+        elif number in self._met:
+            return Silence.ENDED
+        return told
 
     def _socket(self, number: int) -> Path:
         assert self.folder is not None, "there are no other processes"
@@ -96,7 +111,7 @@ class Siblings:
 ALONE = Siblings()
 
 
-async def _ask(socket: Path, word: str, about: bytes) -> bytes | Silence:
+async def _ask(socket: Path, word: str, about: Message) -> Message | Silence:
     try:
         reader, writer = await asyncio.open_unix_connection(socket)
     except FileNotFoundError:
@@ -104,20 +119,31 @@ async def _ask(socket: Path, word: str, about: bytes) -> bytes | Silence:
     except ConnectionRefusedError:
         return Silence.ENDED
     try:
-        writer.write(f"{word} {len(about)}\n".encode() + about)
-        return await reader.read() or Silence.LOST
-    except ConnectionError:
+        if not _connected(writer):
+            raise TimeoutError
+        writer.write(f"{word}\n".encode())
+        await send(writer, about)
+        return await receive(reader)
+    except (ConnectionError, asyncio.IncompleteReadError):
         return Silence.LOST
     finally:
         writer.close()
 
 
+def _connected(writer: asyncio.StreamWriter) -> bool:
+    """False if more wait for it to take up their connections than the system lets, which asyncio does not notice."""
+    try:
+        writer.get_extra_info("socket").getpeername()
+    except OSError:
+        return False
+    return True
+
+
 async def _answer(answers: Mapping[str, Answer], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         # Who asked may wait no longer.
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            word, length = (await reader.readuntil(b"\n")).split()
-            writer.write(await answers[word.decode()](await reader.readexactly(int(length))))
-            await writer.drain()
+        with suppress(OSError, asyncio.IncompleteReadError):
+            word = (await reader.readuntil(b"\n")).decode().strip()
+            await send(writer, await answers[word](await receive(reader)))
     finally:
         writer.close()

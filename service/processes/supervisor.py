@@ -18,15 +18,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from fpet.errors import FpetError, UnsupportedError
-from service.ending import FAILED
-from service.listening import bind_shared
+from service.ending import FAILED, longest_end
+from service.listening import bind_shared, claimed
 from service.processes.folder import held, socket_folder
 from service.processes.siblings import Siblings
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-_GRACE_SECONDS = 6.0  # for threads and memory, once all is answered; a process with threads that hang ends before
 _LOOK_SECONDS = 1.0
 
 
@@ -95,11 +94,12 @@ def supervise(settings: Settings) -> int:
         FpetError: if the address or the folder for temporary files cannot be used, or one of them cannot begin, with
             its reason.
     """
-    processes = _Processes(_patience(settings))
+    processes = _Processes(longest_end(settings))
     with ExitStack() as stack:
         stack.enter_context(_handed_on(processes))
         folder = stack.enter_context(socket_folder(settings.processes))
         with _doors(settings) as doors:
+            stack.enter_context(claimed(settings.host, doors[0]))
             stack.callback(processes.end)
             complaints = [
                 _start(processes, settings, Siblings(folder, number, len(doors)), door)
@@ -168,7 +168,7 @@ def _serve(settings: Settings, siblings: Siblings, sockets: Sequence[socket.sock
 
     assert siblings.folder is not None, "it is one of several"
     os.setpgid(0, 0)
-    threading.Thread(target=_end_with_parent, args=(_patience(settings),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(longest_end(settings),), daemon=True).start()
     try:
         with held(siblings.folder):
             code = serve(settings, siblings, list(sockets))
@@ -176,11 +176,6 @@ def _serve(settings: Settings, siblings: Siblings, sockets: Sequence[socket.sock
         complaining.send(str(error))
         sys.exit(FAILED)
     sys.exit(code)
-
-
-def _patience(settings: Settings) -> float:
-    """Seconds in which a process has ended that was told to, if it ever does."""
-    return settings.shutdown_delay + settings.drain_seconds + _GRACE_SECONDS
 
 
 def _end_with_parent(seconds: float) -> None:

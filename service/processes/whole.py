@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from prometheus_client.registry import Collector
 
 from service.errors import NotReadyError
 from service.processes.changes import CHANGE, Changes
+from service.processes.messages import Message
 from service.processes.siblings import AT_ONCE, Answer, Siblings, Silence
 from service.processes.sums import Sums, pack
 from service.runtime import Runtime, Status
@@ -37,7 +38,8 @@ class Whole:
         self.runtime = runtime
         self._siblings = siblings
         self._drained = asyncio.Event()
-        self.changes = Changes(runtime, siblings)
+        self._asking: asyncio.Task[Health] | None = None
+        self.changes = Changes(runtime, siblings, self.require_ready)
 
     @asynccontextmanager
     async def answering(self, further: Mapping[str, Answer]) -> AsyncIterator[None]:
@@ -60,23 +62,39 @@ class Whole:
     async def following(self) -> AsyncIterator[None]:
         """Until the end of the block the first process follows the task folder, if it is to be, and tells the others:
         each by itself they would number the generations by what they happened to see."""
-        if not self.runtime.settings.watch or self._siblings.number:
-            yield
-            return
-        task = asyncio.create_task(self._follow())
+        tasks = []
+        if self.runtime.settings.watch and not self._siblings.number:
+            tasks.append(asyncio.create_task(self._follow()))
+        if not self._siblings.alone and not self._siblings.number:
+            tasks.append(asyncio.create_task(self.changes.share()))
         try:
             yield
         finally:
-            task.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def health(self) -> Health:
-        """The worst that one of the processes says; one that does not answer has failed, and is stuck."""
+        """The worst that one of the processes says; one that does not answer has failed, and is stuck. Asked for by
+        many at once, it is found out once."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask_health())
+        return await asyncio.shield(self._asking)
+
+    async def _ask_health(self) -> Health:
         try:
-            others = [_health(told) for told in await self._siblings.ask(_HEALTH, seconds=AT_ONCE)]
+            others = [self._told(told) for told in await self._siblings.ask(_HEALTH, seconds=AT_ONCE)]
         except TimeoutError:
             return Health("failed", stuck=True)
         every = [self._health(), *others]
         return Health(max((one.status for one in every), key=_WORST_LAST.index), any(one.stuck for one in every))
+
+    def _told(self, told: Message | Silence) -> Health:
+        if isinstance(told, Message):
+            return Health(**told.head)
+        if told is Silence.STARTING:
+            return Health("starting", stuck=False)
+        # They end together: this one does too, or nobody ends what goes on without the other.
+        return Health("draining", stuck=False) if self.runtime.status == "draining" else Health("failed", stuck=True)
 
     async def require_ready(self) -> None:
         """Raises NotReadyError until all processes are warm: one that starts would miss a change."""
@@ -98,36 +116,32 @@ class Whole:
         if Silence.ENDED in told or Silence.LOST in told:
             raise NotReadyError("one of the processes has ended")
         own = self.runtime.metrics.registry
-        return Sums(own, [one for one in told if isinstance(one, bytes)]) if told else own
+        return Sums(own, [one.body for one in told if isinstance(one, Message)]) if told else own
 
     async def _follow(self) -> None:
         await self.runtime.warm.wait()
         await follow(self.runtime.catalog.folder, self._look)
 
     async def _look(self) -> None:
-        await self.runtime.administer(self.runtime.catalog.scan)
-        if self._siblings.alone:
-            return
-        with suppress(NotReadyError):  # one that still starts is told once it is there
-            await self.require_ready()
-            await self.changes.share()
+        """Reads what is new in the folder, one file after the other, so that other changes have their turn between."""
+        catalog = self.runtime.catalog
+        for name in await self.runtime.administer(catalog.due):
+            await self.runtime.administer(partial(catalog.look, name))
+            self.changes.announce()
+        self.changes.announce()  # of what is gone
 
     def _health(self) -> Health:
         runtime = self.runtime
         return Health(runtime.status, stuck=runtime.batcher.longest > runtime.settings.stuck_seconds)
 
-    async def _own_health(self, _: bytes) -> bytes:
-        return json.dumps(asdict(self._health())).encode()
+    async def _own_health(self, _: Message) -> Message:
+        return Message(asdict(self._health()))
 
-    async def _own_metrics(self, _: bytes) -> bytes:
-        return await asyncio.to_thread(pack, self.runtime.metrics.registry)
+    async def _own_metrics(self, _: Message) -> Message:
+        return Message(body=await asyncio.to_thread(pack, self.runtime.metrics.registry))
 
-    async def _own_end(self, _: bytes) -> bytes:
+    async def _own_end(self, _: Message) -> Message:
         """Answers once no request is left here; at once if this process goes on, as when the other ends by itself."""
         if self.runtime.status == "draining":
             await self._drained.wait()
-        return b"done"
-
-
-def _health(told: bytes | Silence) -> Health:
-    return Health("starting", stuck=False) if isinstance(told, Silence) else Health(**json.loads(told))
+        return Message()

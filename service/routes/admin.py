@@ -123,14 +123,14 @@ async def pin_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> 
     """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
     folding = whole.runtime.folding
     folding.require_foldable(whole.runtime.catalog.loaded(task))  # without waiting for what is being folded
-    return describe(await _fold(whole, task, conditions, folding.pin, pinned=True), folding)
+    return describe(await _fold(whole, task, conditions, folding.pin), folding)
 
 
 @router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
 async def unpin_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
     folding = whole.runtime.folding
-    return describe(await _fold(whole, task, conditions, folding.unpin, pinned=False), folding)
+    return describe(await _fold(whole, task, conditions, folding.unpin), folding)
 
 
 async def put_into_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
@@ -175,9 +175,7 @@ async def change(whole: Whole, name: str, conditions: Conditions, apply: Callabl
         return await whole.runtime.administer(checked)
 
 
-async def _fold(
-    whole: Whole, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None], *, pinned: bool
-) -> Entry:
+async def _fold(whole: Whole, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]) -> Entry:
     """Pins a task, or no longer, if it is the one that the conditions ask for; the catalog may change meanwhile.
 
     Raises:
@@ -198,7 +196,7 @@ async def _fold(
         return task
 
     found()  # nobody waits for what is being folded only to hear that there is no such task
-    async with whole.changes.followed(name, pinned=pinned):
+    async with whole.changes.followed(name):
         task = await runtime.fold(checked)
     entry = runtime.catalog.entry(name)
     if entry.task is not task:
