@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakSet
 
 from fpet.errors import FpetError, TaskError
 from fpet.files import write_atomically
@@ -40,7 +41,7 @@ class Catalog:
         self._looked_at = Stamps()
         self._keeps_content = keeps_content
         self._content: tuple[str, bytes] | None = None
-        self._new: list[LoadedTask] = []
+        self._new: WeakSet[LoadedTask] = WeakSet()
         # Of every name that ever served: a task that comes back is not taken for the one before.
         self._generations: dict[str, int] = {}
 
@@ -87,8 +88,9 @@ class Catalog:
 
     def take_new(self) -> list[LoadedTask]:
         """What was put into service since this was called last, and still serves."""
-        new, self._new = self._new, []
-        return [task for task in new if (entry := self._entries.get(task.header.name)) and entry.task is task]
+        new = [task for task in self._new if (entry := self._entries.get(task.header.name)) and entry.task is task]
+        self._new.clear()
+        return new
 
     def take_content(self, digest: str | None) -> bytes:
         """The bytes of the file with that digest, if it is the one that was put into service last, and was not taken;
@@ -280,7 +282,7 @@ class Catalog:
     def _serve(self, entry: Entry, loaded: LoadedTask, data: bytes = b"") -> Entry:
         if self._keeps_content:
             self._content = loaded.digest, data
-        self._new.append(loaded)
+        self._new.add(loaded)
         self._generations[entry.name] = loaded.generation
         self._metrics.add_task(entry.name, loaded.size)
         self._metrics.task_loads.labels("loaded").inc()

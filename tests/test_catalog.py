@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import NoReturn
+from weakref import ref
 
 import pytest
 import torch
@@ -55,6 +57,23 @@ def test_loading_puts_a_task_into_service(catalog: Catalog, metrics: Metrics, tm
     assert task.generation == 1
     size = (tmp_path / "digits.safetensors").stat().st_size
     assert metrics.registry.get_sample_value("fpet_task_bytes", {"task": "digits"}) == task.size == size
+
+
+def test_what_is_out_of_service_is_held_by_nobody(catalog: Catalog) -> None:
+    catalog.load("digits")
+    left = ref(catalog.loaded("digits"))
+    catalog.unload("digits")
+    gc.collect()
+    assert left() is None
+    assert catalog.take_new() == []
+
+
+def test_what_is_new_is_told_once(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.load("digits")
+    write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
+    catalog.load("digits")
+    assert catalog.take_new() == [catalog.loaded("digits")]
+    assert catalog.take_new() == []
 
 
 def test_a_new_file_is_a_new_generation_and_who_has_the_old_one_keeps_it(catalog: Catalog, tmp_path: Path) -> None:

@@ -108,15 +108,14 @@ class Changes:
                     await self._news.wait()
 
     async def _share(self) -> None:
-        try:
-            await self._require_ready()
-        except NotReadyError:  # one that still starts is told once it is there
-            return
         names = {entry.name for entry in self._runtime.catalog.entries()}
         for task in sorted(names | self._followed.keys() | self._behind.keys()):
-            again = self._behind.get(task)
-            if time.monotonic() >= again.at if again else self._is_news(self._state(task)):
+            if self._is_due(task):
                 async with self._turn:
+                    try:
+                        await self._require_ready()
+                    except NotReadyError:  # one that still starts is told once it is there, and so is one that hangs
+                        return
                     await self._tell(task)
 
     async def follow(self, asked: Message) -> Message:
@@ -149,6 +148,12 @@ class Changes:
             return _State(task)
         return _State(task, entry.told(), entry.task is not None and self._runtime.folding.state(entry.task)[1])
 
+    def _is_due(self, task: str) -> bool:
+        """Whether the others are to be told of a task now."""
+        if again := self._behind.get(task):
+            return time.monotonic() >= again.at
+        return self._is_news(self._state(task))
+
     def _is_news(self, state: _State) -> bool:
         return state != self._followed.get(state.task, _State(state.task))
 
@@ -172,9 +177,8 @@ class Changes:
     async def _ask(self, state: _State) -> str | None:
         content = self._runtime.catalog.take_content(state.told.digest if state.told else None)
         try:
-            await self._require_ready()
             answers = await self._siblings.ask(CHANGE, Message(asdict(state), content), LATER)
-        except (NotReadyError, TimeoutError) as error:
+        except TimeoutError as error:
             return str(error)
         reasons = (answer.value if isinstance(answer, Silence) else answer.head for answer in answers)
         return next((reason for reason in reasons if reason), None)
