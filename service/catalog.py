@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from weakref import WeakSet
 
 from fpet.errors import FpetError, TaskError
 from fpet.files import write_atomically
+from service.entries import Entries
 from service.entry import Entry, Told
-from service.errors import InvalidTaskError, StorageError, UnknownTaskError
+from service.errors import InvalidTaskError, StorageError
 from service.loaded import LoadedTask
 from service.loading import FirstsAlone, Load, log_change, parse, reason
 from service.metrics import Metrics
@@ -19,8 +19,8 @@ from service.stamps import Stamps, status_of
 from service.task_folder import SUFFIX, TaskFolder
 
 
-class Catalog:
-    """Names to tasks. An entry is replaced as a whole, so readers in other threads see the old one or the new.
+class Catalog(Entries):
+    """The tasks of the files in a folder, and what becomes of them.
 
     What changes entries is called in one thread, the loader's, so no two changes can cross.
 
@@ -37,66 +37,19 @@ class Catalog:
         self._files = TaskFolder(folder, max_bytes)
         self._load = load
         self._metrics = metrics
-        self._entries = {name: Entry(name, path) for name, path in self._files.files().items()}
+        super().__init__({name: Entry(name, path) for name, path in self._files.files().items()}, keeps_content)
         self._looked_at = Stamps()
-        self._keeps_content = keeps_content
-        self._content: tuple[str, bytes] | None = None
-        self._new: WeakSet[LoadedTask] = WeakSet()
         # Of every name that ever served: a task that comes back is not taken for the one before.
         self._generations: dict[str, int] = {}
-
-    def entries(self) -> list[Entry]:
-        """All tasks, by name."""
-        entries = dict(self._entries)
-        return [entries[name] for name in sorted(entries)]
-
-    def serving(self) -> list[LoadedTask]:
-        """All tasks that answer, by name."""
-        return [entry.task for entry in self.entries() if entry.task]
-
-    def entry(self, name: str) -> Entry:
-        """The task of that name.
-
-        Raises:
-            UnknownTaskError
-        """
-        if entry := self.find(name):
-            return entry
-        raise UnknownTaskError(f"there is no task {name!r}; GET /v1/tasks lists them")
-
-    def find(self, name: str) -> Entry | None:
-        """The same, or None if there is none."""
-        return self._entries.get(name)
 
     def require(self, names: Iterable[str]) -> None:
         """Raises TaskError if one of them is no task."""
         for name in sorted(set(names) - self._entries.keys()):
             raise TaskError(f"{self.folder}: there is no task {name!r} to load at start-up")
 
-    def loaded(self, name: str) -> LoadedTask:
-        """The task of that name, ready to answer.
-
-        Raises:
-            UnknownTaskError: if there is none.
-            NotReadyError: if it is not loaded, saying why.
-        """
-        return self.entry(name).answering()
-
     def read(self, path: Path) -> bytes:
         """The content of a task file; raises TaskError if it cannot be read."""
         return self._files.read(path)
-
-    def take_new(self) -> list[LoadedTask]:
-        """What was put into service since this was called last, and still serves."""
-        new = [task for task in self._new if (entry := self._entries.get(task.header.name)) and entry.task is task]
-        self._new.clear()
-        return new
-
-    def take_content(self, digest: str | None) -> bytes:
-        """The bytes of the file with that digest, if it is the one that was put into service last, and was not taken;
-        else none."""
-        content, self._content = self._content, None
-        return content[1] if content and content[0] == digest else b""
 
     def repeat(self, name: str, told: Told | None, content: bytes) -> None:
         """Makes of a task what it is in the process that changes it; None: there is none.
@@ -280,9 +233,7 @@ class Catalog:
             raise InvalidTaskError(str(error).replace(str(entry.path), entry.path.name)) from error
 
     def _serve(self, entry: Entry, loaded: LoadedTask, data: bytes = b"") -> Entry:
-        if self._keeps_content:
-            self._content = loaded.digest, data
-        self._new.add(loaded)
+        self._note(loaded, data)
         self._generations[entry.name] = loaded.generation
         self._metrics.add_task(entry.name, loaded.size)
         self._metrics.task_loads.labels("loaded").inc()
@@ -294,7 +245,3 @@ class Catalog:
         log_change("gone", entry.task)
         self._looked_at.forget(entry.path)
         self._metrics.remove_task(name)
-
-    def _replace(self, entry: Entry) -> Entry:
-        self._entries[entry.name] = entry
-        return entry

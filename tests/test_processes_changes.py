@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import http.client
 import json
 import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import pictures
 import pytest
 from changing import put, task_file
 from serving import ADMIN, KEY, SECONDS, Files, Serving, copy_files, serving, small_settings, write_foldable
-from two import Both, seen, told, two
+from two import Both, seen, two
 
-from service.ending import Threads
 from service.logs import JsonFormatter
 from service.processes.forwarding import changes
 from service.processes.siblings import Siblings
@@ -107,76 +103,6 @@ def test_what_nobody_asked_for_stays_in_both(both: Both, asked: Serving, files: 
     assert asked.client.delete("/v1/tasks/digits", headers=ADMIN).status_code == 204
     assert seen(both, "letters")["error_type"] == "unknown_task"
     assert seen(both, "plain") == plain
-
-
-@contextmanager
-def held(pool: Threads) -> Iterator[None]:
-    """What a process is asked to do in that thread it begins after the block."""
-    released = threading.Event()
-    pool.submit(released.wait)
-    try:
-        yield
-    finally:
-        released.set()
-
-
-def test_what_was_sent_serves_in_both_whatever_the_folder_has_by_then(both: Both, files: Files, tmp_path: Path) -> None:
-    first, second = both
-    sent = task_file(tmp_path, seed=1)
-    with ThreadPoolExecutor(1) as pool:
-        with held(second.runtime.pools.loader):
-            changed = pool.submit(put, first, "digits", sent)
-            first.until(lambda: told(first, "digits")["generation"] == 2)
-            (files.tasks / "digits.safetensors").write_bytes(task_file(tmp_path, seed=2))
-        assert changed.result().status_code == 200
-    assert seen(both, "digits")["digest"] == hashlib.sha256(sent).hexdigest()
-
-
-def test_what_one_cannot_follow_is_made_and_told_again(both: Both, files: Files, tmp_path: Path) -> None:
-    first, second = both
-    file = files.tasks / "digits.safetensors"
-    read = file.read_bytes()
-    with ThreadPoolExecutor(1) as pool:
-        with held(second.runtime.pools.loader):
-            loaded = pool.submit(post, first, "/v1/tasks/digits/load")
-            first.until(lambda: told(first, "digits")["generation"] == 2)
-            file.write_bytes(task_file(tmp_path, seed=2))
-        answer = loaded.result()
-    assert answer.status_code == 503
-    assert answer.json()["error"] == (
-        "the change is made, but one of the processes did not follow: "
-        "digits.safetensors: the file is another one by now"
-    )
-    assert "retry-after" not in answer.headers
-    assert told(second, "digits")["generation"] == 1
-    file.write_bytes(read)
-    first.until(lambda: told(first, "digits") == told(second, "digits"))
-    assert seen(both, "digits")["generation"] == 2
-
-
-def test_a_pin_that_one_cannot_follow_is_told_again(both: Both, files: Files, tmp_path: Path) -> None:
-    first, second = both
-    write_foldable(files.tasks, "foldable")
-    file = files.tasks / "foldable.safetensors"
-    content = file.read_bytes()
-    assert put(first, "foldable", content).status_code == 201
-    with ThreadPoolExecutor(1) as pool:
-        with held(second.runtime.pools.folder):
-            pinned = pool.submit(post, first, "/v1/tasks/foldable/pin")
-            first.until(lambda: told(first, "foldable")["pinned"] is True)
-            file.write_bytes(task_file(tmp_path, "foldable"))
-        assert pinned.result().status_code == 503
-    file.write_bytes(content)
-    first.until(lambda: told(first, "foldable") == told(second, "foldable"))
-    assert seen(both, "foldable")["pinned"] is True
-
-
-def test_what_fails_fails_in_both(both: Both, asked: Serving, files: Files) -> None:
-    (files.tasks / "digits.safetensors").write_bytes(b"no task")
-    assert post(asked, "/v1/tasks/digits/load").status_code == 422
-    before = seen(both, "digits")
-    assert (before["state"], before["generation"]) == ("failed", 1)
-    assert asked.classify(pictures.png()).status_code == 200
 
 
 def test_changes_that_cross_leave_both_alike(both: Both, tmp_path: Path) -> None:
