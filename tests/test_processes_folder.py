@@ -49,15 +49,15 @@ def test_what_changes_in_the_folder_is_told_alike_by_both(both: Both, files: Fil
 
 def test_one_that_missed_a_version_is_at_the_same_generation(both: Both, files: Files, tmp_path: Path) -> None:
     first, second = both
-    released = threading.Event()
+    released, last = threading.Event(), task_file(tmp_path, seed=2)
     second.on_loop(lambda: asyncio.ensure_future(second.runtime.administer(released.wait)))
     try:
         replace(files, "digits", task_file(tmp_path, seed=1))
         first.until(lambda: told(first, "digits")["generation"] == 2)
-        replace(files, "digits", task_file(tmp_path, seed=2))
+        replace(files, "digits", last)
     finally:
         released.set()
-    until_both(both, "digits", digest=hashlib.sha256(task_file(tmp_path, seed=2)).hexdigest())
+    until_both(both, "digits", digest=hashlib.sha256(last).hexdigest())
     first.until(lambda: alike(both, "digits"))
     generation = seen(both, "digits")["generation"]
     for one in both:

@@ -90,6 +90,12 @@ class Changes:
                 message = f"the change is made, but one of the processes did not follow: {reason}"
                 raise NotReadyError(message, passing=False)
 
+    @property
+    def known(self) -> bool:
+        """Whether the others have followed all that there is."""
+        names = {entry.name for entry in self._runtime.catalog.entries()} | self._followed.keys()
+        return not self._behind and not any(self._is_news(self._state(name)) for name in names)
+
     def announce(self) -> None:
         """Says that tasks have changed otherwise, of which nobody waits until the others follow."""
         self._news.set()

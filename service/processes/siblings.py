@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from service.processes.messages import Message, receive, send
 
@@ -70,11 +71,16 @@ class Siblings:
             yield
             return
         path = self._socket(self.number)
-        server = await asyncio.start_unix_server(partial(_answer, answers), path, backlog=_BACKLOG)
+        under_way: set[asyncio.Task[None]] = set()
+        server = await asyncio.start_unix_server(partial(_answer, answers, under_way), path, backlog=_BACKLOG)
         try:
             yield
         finally:
             server.close()
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.sleep(0)  # in which their connections are closed
             with suppress(FileNotFoundError):  # the folder may be gone
                 path.touch()  # newer Pythons remove it, by which the others tell that this one has been there
 
@@ -139,7 +145,15 @@ def _connected(writer: asyncio.StreamWriter) -> bool:
     return True
 
 
-async def _answer(answers: Mapping[str, Answer], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer(
+    answers: Mapping[str, Answer],
+    under_way: set[asyncio.Task[None]],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    task = cast("asyncio.Task[None]", asyncio.current_task())
+    under_way.add(task)
+    task.add_done_callback(under_way.discard)
     try:
         # Who asked may wait no longer.
         with suppress(OSError, asyncio.IncompleteReadError):
