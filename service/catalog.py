@@ -156,18 +156,19 @@ class Catalog(Entries):
         return [entry for name in self.due() if (entry := self.look(name))]
 
     def due(self) -> list[str]:
-        """The tasks that are to be looked at: new files, and changed ones if they are wanted. Those that are gone are
-        dropped.
+        """The tasks that are to be looked at: new files, and changed ones if they are wanted; and those that are gone,
+        which are dropped.
 
         Raises:
             TaskError: if the folder cannot be listed; everything stays as it is.
         """
         paths = self._files.files()
-        for name in self._entries.keys() - paths.keys():
+        gone = sorted(self._entries.keys() - paths.keys())
+        for name in gone:
             self._drop(name)
         for name in paths.keys() - self._entries.keys():
             self._replace(Entry(name, paths[name], "loading", wanted=True))
-        return [entry.name for entry in self.entries() if self._is_due(entry)]
+        return gone + [entry.name for entry in self.entries() if self._is_due(entry)]
 
     def look(self, name: str) -> Entry | None:
         """Puts the file of a task into service if it is due, and returns what became of it; None if not.

@@ -118,6 +118,7 @@ class Metrics:
         )
         self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")
         self.task_loads = self._counter("task_loads", "Task files that loaded, failed, or were refused.", "result")
+        self.tasks_behind = self._gauge("tasks_behind", "Tasks of which a process may not have followed a change.")
         self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
         self._start_the_rest_at_zero(reasons)
         self._start_at_zero(OTHER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 
 from serving import Serving
@@ -14,7 +14,7 @@ from serving import Serving
 def busy(service: Serving) -> Iterator[None]:
     """Its one decode thread is taken, and what is given to it waits."""
     assert service.runtime.settings.decode_threads == 1
-    with _taken(service.runtime.reader.pool):
+    with taken(service.runtime.reader.pool):
         yield
 
 
@@ -22,12 +22,13 @@ def busy(service: Serving) -> Iterator[None]:
 def computing(service: Serving) -> Iterator[None]:
     """Its one worker is taken: the next batch waits for it, and all others who ask wait in the queue."""
     assert service.runtime.settings.workers == 1
-    with _taken(service.runtime.pools.forwards):
+    with taken(service.runtime.pools.forwards):
         yield
 
 
 @contextmanager
-def _taken(pool: ThreadPoolExecutor) -> Iterator[None]:
+def taken(pool: Executor) -> Iterator[None]:
+    """Its one thread is taken, and what is given to it waits."""
     free = threading.Event()
     pool.submit(free.wait)
     try:

@@ -35,6 +35,11 @@ def logits_of(data: bytes) -> list[float]:
     return values
 
 
+def post(service: Serving, path: str) -> httpx.Response:
+    """Asks for a change of that path, as an administrator."""
+    return service.client.post(path, headers=ADMIN)
+
+
 def put(service: Serving, name: str, data: bytes, **headers: str) -> httpx.Response:
     """Puts it into service, as an administrator."""
     return service.client.put(f"/v1/tasks/{name}", content=data, headers={**ADMIN, **headers})

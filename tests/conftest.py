@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from published_files import save_small_backbone
 from serving import KEY, Files, Serving, copy_files, serving, small_settings, write_files
 from small import small_backbone, small_digits
+from two import Both, two
 
 from fpet.backbone import Backbone
 from fpet.client import Client
@@ -98,6 +99,18 @@ def client(service: Serving) -> Iterator[Client]:
 def files(small_files: Files, tmp_path: Path) -> Files:
     """The small backbone, and the small tasks in a folder of their own."""
     return copy_files(small_files, tmp_path / "tasks")
+
+
+@pytest.fixture
+def both(files: Files, tmp_path: Path) -> Iterator[Both]:
+    """Two that follow no folder: what reaches both, they told each other."""
+    with two(small_settings(files, admin_key=KEY, watch=False, folded_bytes=2**20), tmp_path) as services:
+        yield services
+
+
+@pytest.fixture(params=[0, 1], ids=["first", "second"])
+def asked(both: Both, request: pytest.FixtureRequest) -> Serving:
+    return both[request.param]
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from fpet.header import Method, TaskHeader
 from fpet.task import new_model, save_task
 from service.app import create_app
 from service.processes.siblings import ALONE, Siblings
-from service.processes.whole import Whole
 from service.runtime import Runtime
 from service.server import Server
 from service.settings import Settings
@@ -106,7 +105,6 @@ class Serving:
     runtime: Runtime
     loop: asyncio.AbstractEventLoop
     address: tuple[str, int]
-    whole: Whole
 
     def on_loop(self, function: Callable[[], Result]) -> Result:
         """Calls a function where the service's state lives."""
@@ -154,7 +152,7 @@ def serving(settings: Settings, siblings: Siblings = ALONE) -> Iterator[Serving]
                 assert time.monotonic() < give_up
             assert server.loop is not None
             with httpx.Client(base_url=f"http://{address[0]}:{address[1]}", timeout=60) as client:
-                yield Serving(client, server, app.state.runtime, server.loop, address, app.state.whole)
+                yield Serving(client, server, app.state.runtime, server.loop, address)
         finally:
             server.should_exit = True
             thread.join()

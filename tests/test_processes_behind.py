@@ -3,54 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pictures
-import pytest
-from changing import put, task_file
-from serving import ADMIN, KEY, Files, Serving, copy_files, small_settings, write_foldable
-from two import Both, seen, told, two
-
-from service.ending import Threads
-
-
-@pytest.fixture
-def files(small_files: Files, tmp_path: Path) -> Files:
-    return copy_files(small_files, tmp_path / "tasks")
-
-
-@pytest.fixture
-def both(files: Files, tmp_path: Path) -> Iterator[Both]:
-    """Two that follow no folder: what reaches both, they told each other."""
-    with two(small_settings(files, admin_key=KEY, watch=False, folded_bytes=2**20), tmp_path) as services:
-        yield services
-
-
-def post(service: Serving, path: str) -> httpx.Response:
-    return service.client.post(path, headers=ADMIN)
-
-
-@contextmanager
-def held(pool: Threads) -> Iterator[None]:
-    """What a process is asked to do in that thread it begins after the block."""
-    released = threading.Event()
-    pool.submit(released.wait)
-    try:
-        yield
-    finally:
-        released.set()
+from busy import taken
+from changing import post, put, task_file
+from serving import Files, Serving, write_foldable
+from two import Both, seen, told
 
 
 def test_what_was_sent_serves_in_both_whatever_the_folder_has_by_then(both: Both, files: Files, tmp_path: Path) -> None:
     first, second = both
     sent = task_file(tmp_path, seed=1)
     with ThreadPoolExecutor(1) as pool:
-        with held(second.runtime.pools.loader):
+        with taken(second.runtime.pools.loader):
             changed = pool.submit(put, first, "digits", sent)
             first.until(lambda: told(first, "digits")["generation"] == 2)
             (files.tasks / "digits.safetensors").write_bytes(task_file(tmp_path, seed=2))
@@ -63,7 +30,7 @@ def test_what_one_cannot_follow_is_made_and_told_again(both: Both, files: Files,
     file = files.tasks / "digits.safetensors"
     read = file.read_bytes()
     with ThreadPoolExecutor(1) as pool:
-        with held(second.runtime.pools.loader):
+        with taken(second.runtime.pools.loader):
             loaded = pool.submit(post, first, "/v1/tasks/digits/load")
             first.until(lambda: told(first, "digits")["generation"] == 2)
             file.write_bytes(task_file(tmp_path, seed=2))
@@ -87,7 +54,7 @@ def test_a_pin_that_one_cannot_follow_is_told_again(both: Both, files: Files, tm
     content = file.read_bytes()
     assert put(first, "foldable", content).status_code == 201
     with ThreadPoolExecutor(1) as pool:
-        with held(second.runtime.pools.folder):
+        with taken(second.runtime.pools.folder):
             pinned = pool.submit(post, first, "/v1/tasks/foldable/pin")
             first.until(lambda: told(first, "foldable")["pinned"] is True)
             file.write_bytes(task_file(tmp_path, "foldable"))
@@ -97,9 +64,7 @@ def test_a_pin_that_one_cannot_follow_is_told_again(both: Both, files: Files, tm
     assert seen(both, "foldable")["pinned"] is True
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
-def test_what_fails_fails_in_both(both: Both, number: int, files: Files) -> None:
-    asked = both[number]
+def test_what_fails_fails_in_both(both: Both, asked: Serving, files: Files) -> None:
     (files.tasks / "digits.safetensors").write_bytes(b"no task")
     assert post(asked, "/v1/tasks/digits/load").status_code == 422
     before = seen(both, "digits")

@@ -7,40 +7,17 @@ import http.client
 import json
 import logging
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import pytest
-from changing import put, task_file
-from serving import ADMIN, KEY, SECONDS, Files, Serving, copy_files, serving, small_settings, write_foldable
-from two import Both, seen, two
+from changing import post, put, task_file
+from serving import ADMIN, KEY, SECONDS, Files, Serving, serving, small_settings, write_foldable
+from two import Both, seen
 
 from service.logs import JsonFormatter
 from service.processes.forwarding import changes
 from service.processes.siblings import Siblings
-
-
-@pytest.fixture
-def files(small_files: Files, tmp_path: Path) -> Files:
-    return copy_files(small_files, tmp_path / "tasks")
-
-
-@pytest.fixture
-def both(files: Files, tmp_path: Path) -> Iterator[Both]:
-    """Two that follow no folder: what reaches both, they told each other."""
-    with two(small_settings(files, admin_key=KEY, watch=False, folded_bytes=2**20), tmp_path) as services:
-        yield services
-
-
-@pytest.fixture(params=[0, 1], ids=["first", "second"])
-def asked(both: Both, request: pytest.FixtureRequest) -> Serving:
-    return both[request.param]
-
-
-def post(service: Serving, path: str) -> httpx.Response:
-    return service.client.post(path, headers=ADMIN)
 
 
 def test_every_change_is_one_of_both(both: Both, asked: Serving, files: Files, tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from busy import taken
 from changing import put, task_file
 from serving import KEY, Files, serving, small_settings
 from two import Both, alike, seen, told, two
@@ -49,14 +48,11 @@ def test_what_changes_in_the_folder_is_told_alike_by_both(both: Both, files: Fil
 
 def test_one_that_missed_a_version_is_at_the_same_generation(both: Both, files: Files, tmp_path: Path) -> None:
     first, second = both
-    released, last = threading.Event(), task_file(tmp_path, seed=2)
-    second.on_loop(lambda: asyncio.ensure_future(second.runtime.administer(released.wait)))
-    try:
+    last = task_file(tmp_path, seed=2)
+    with taken(second.runtime.pools.loader):
         replace(files, "digits", task_file(tmp_path, seed=1))
         first.until(lambda: told(first, "digits")["generation"] == 2)
         replace(files, "digits", last)
-    finally:
-        released.set()
     until_both(both, "digits", digest=hashlib.sha256(last).hexdigest())
     first.until(lambda: alike(both, "digits"))
     generation = seen(both, "digits")["generation"]

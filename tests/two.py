@@ -19,7 +19,7 @@ def two(settings: Settings, folder: Path) -> Iterator[Both]:
     """The first, which changes the tasks, and the other, which knows what the first has; folder: for their sockets."""
     with ExitStack() as stack:
         first, second = (stack.enter_context(serving(settings, Siblings(folder, number, 2))) for number in range(2))
-        first.until(lambda: first.client.get("/readyz").status_code == 200 and first.whole.changes.known)
+        first.until(lambda: first.client.get("/readyz").status_code == 200 and first.metric("tasks_behind") == 0)
         yield first, second
 
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from service.entry import Told
@@ -40,15 +40,18 @@ class _State:
 
 @dataclass(frozen=True)
 class _Again:
-    """When it is tried again to tell of a task, and how long that was waited for."""
+    """When the others are told of a task; waited: how long that was waited for since one did not follow."""
 
-    at: float
-    waited: float
+    at: float = 0.0
+    waited: float = 0.0
 
-    @classmethod
-    def after(cls, before: _Again | None) -> _Again:
-        seconds = min(_LATEST, 2 * before.waited) if before else _SOONEST
-        return cls(time.monotonic() + seconds, seconds)
+    def later(self) -> _Again:
+        """After one more that did not."""
+        seconds = min(_LATEST, 2 * self.waited or _SOONEST)
+        return _Again(time.monotonic() + seconds, seconds)
+
+
+_NOW = _Again()
 
 
 class Changes:
@@ -63,9 +66,14 @@ class Changes:
         self._require_ready = require_ready
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
-        # What all others have followed last; and the tasks of which one of them has not followed the last change.
+        # What all others have followed last; and the tasks that they are yet to be told of.
         self._followed: dict[str, _State] = {}
         self._behind: dict[str, _Again] = {}
+
+    @property
+    def behind(self) -> int:
+        """Of how many tasks one of the others may not have followed the last change."""
+        return len(self._behind)
 
     @asynccontextmanager
     async def followed(self, task: str) -> AsyncIterator[None]:
@@ -83,30 +91,29 @@ class Changes:
             await self._require_ready()
             try:
                 yield
-            except ServiceError:
+            except Exception:
                 await self._tell(task)
                 raise
             if reason := await self._tell(task):
                 message = f"the change is made, but one of the processes did not follow: {reason}"
                 raise NotReadyError(message, passing=False)
 
-    @property
-    def known(self) -> bool:
-        """Whether the others have followed all that there is."""
-        names = {entry.name for entry in self._runtime.catalog.entries()} | self._followed.keys()
-        return not self._behind and not any(self._is_news(self._state(name)) for name in names)
-
-    def announce(self) -> None:
-        """Says that tasks have changed otherwise, of which nobody waits until the others follow."""
+    def announce(self, task: str) -> None:
+        """Says that a task may have changed otherwise, so that nobody waits until the others follow."""
+        self._behind[task] = replace(self._behind.get(task, _NOW), at=0.0)
         self._news.set()
 
     async def share(self) -> None:
         """Tells the others, until it is cancelled, of what was announced, and again of what one did not follow."""
         await self._runtime.warm.wait()
+        for entry in self._runtime.catalog.entries():  # each has read the folder by itself
+            self.announce(entry.name)
         while True:
             self._news.clear()
             try:
                 await self._share()
+            except NotReadyError:  # one that still starts is told once it is there, and so is one that hangs
+                await asyncio.sleep(_SOONEST)
             except Exception:
                 logger.exception("the other processes cannot be told of changes; trying again")
             with suppress(TimeoutError):
@@ -114,14 +121,10 @@ class Changes:
                     await self._news.wait()
 
     async def _share(self) -> None:
-        names = {entry.name for entry in self._runtime.catalog.entries()}
-        for task in sorted(names | self._followed.keys() | self._behind.keys()):
-            if self._is_due(task):
-                async with self._turn:
-                    try:
-                        await self._require_ready()
-                    except NotReadyError:  # one that still starts is told once it is there, and so is one that hangs
-                        return
+        for task in sorted(self._behind):
+            async with self._turn:
+                if (again := self._behind.get(task)) and time.monotonic() >= again.at:
+                    await self._require_ready()
                     await self._tell(task)
 
     async def follow(self, asked: Message) -> Message:
@@ -154,31 +157,24 @@ class Changes:
             return _State(task)
         return _State(task, entry.told(), entry.task is not None and self._runtime.folding.state(entry.task)[1])
 
-    def _is_due(self, task: str) -> bool:
-        """Whether the others are to be told of a task now."""
-        if again := self._behind.get(task):
-            return time.monotonic() >= again.at
-        return self._is_news(self._state(task))
-
-    def _is_news(self, state: _State) -> bool:
-        return state != self._followed.get(state.task, _State(state.task))
-
     async def _tell(self, task: str) -> str | None:
         """Tells the others of a task, unless they know; why one of them has not followed, if so."""
-        state = self._state(task)
-        if task not in self._behind and not self._is_news(state):
-            return None
-        reason = await self._ask(state)
-        if reason is None:
-            self._behind.pop(task, None)
-            self._followed[task] = state
-            if state.told is None:
-                del self._followed[task]
-        else:
-            if task not in self._behind:
+        state, again = self._state(task), self._behind.get(task, _NOW)
+        reason = None
+        if again.waited or state != self._followed.get(task, _State(task)):
+            reason = await self._ask(state)
+        if reason is not None:
+            if not again.waited:
                 logger.warning("the task %s: one of the processes did not follow: %s; trying again", task, reason)
-            self._behind[task] = _Again.after(self._behind.get(task))
-        return reason
+            self._behind[task] = again.later()
+            return reason
+        self._behind.pop(task, None)
+        self._followed[task] = state
+        if state.told is None:
+            del self._followed[task]
+        if self._state(task) != state:  # by now: whoever announced that did so before this was told
+            self.announce(task)
+        return None
 
     async def _ask(self, state: _State) -> str | None:
         content = self._runtime.catalog.take_content(state.told.digest if state.told else None)

@@ -40,6 +40,7 @@ class Whole:
         self._drained = asyncio.Event()
         self._asking: asyncio.Task[Health] | None = None
         self.changes = Changes(runtime, siblings, self.require_ready)
+        runtime.metrics.tasks_behind.set_function(lambda: self.changes.behind)
 
     @asynccontextmanager
     async def answering(self, further: Mapping[str, Answer]) -> AsyncIterator[None]:
@@ -127,8 +128,8 @@ class Whole:
         catalog = self.runtime.catalog
         for name in await self.runtime.administer(catalog.due):
             await self.runtime.administer(partial(catalog.look, name))
-            self.changes.announce()
-        self.changes.announce()  # of what is gone
+            if not self._siblings.alone:
+                self.changes.announce(name)
 
     def _health(self) -> Health:
         runtime = self.runtime
