@@ -53,6 +53,7 @@ def test_one_that_missed_a_version_is_at_the_same_generation(both: Both, files: 
         replace(files, "digits", task_file(tmp_path, seed=1))
         first.until(lambda: told(first, "digits")["generation"] == 2)
         replace(files, "digits", last)
+        first.until(lambda: told(first, "digits")["generation"] == 3)  # while the other is still told of the second
     until_both(both, "digits", digest=hashlib.sha256(last).hexdigest())
     first.until(lambda: alike(both, "digits"))
     generation = seen(both, "digits")["generation"]

@@ -161,6 +161,7 @@ class Changes:
         """Tells the others of a task, unless they know; why one of them has not followed, if so."""
         state, again = self._state(task), self._behind.get(task, _NOW)
         reason = None
+        # One that did not follow may have done so in part, or when nobody waited for it any more.
         if again.waited or state != self._followed.get(task, _State(task)):
             reason = await self._ask(state)
         if reason is not None:
