@@ -33,7 +33,8 @@ def gains_by_bfloat16(device: torch.device) -> bool:
         return bfloat16_speed_up() > _WORTH
     if device.type != "cuda":
         return True
-    if (device.index or 0) >= torch.cuda.device_count():  # there is none, as its use will show
+    # There is none, as its use will show; the count alone may be of GPUs that the driver is too old for.
+    if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
         return False
     with torch.cuda.device(device):  # it asks the current one
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -43,6 +43,13 @@ def test_it_leaves_the_number_of_threads_as_it_is() -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_of_a_gpu_that_the_driver_is_too_old_for_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its first use torch counts what the driver's tools list."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_dtype("auto", torch.device("cuda")) == torch.float32
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is told to do without instructions of x86")
 def test_a_processor_that_emulates_bfloat16_serves_in_float32_and_training_is_told() -> None:
     program = """if True:
