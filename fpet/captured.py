@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self.lock = threading.Lock()
         self._device = device
-        self._pool: Any = None  # of the first graph, once there is one
+        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     @cached_property
     def _stream(self) -> torch.cuda.Stream:
@@ -55,14 +56,17 @@ class CudaGraphs:
                 forward()  # loads kernels and makes workspaces, neither of which is possible while capturing
             here.wait_stream(self._stream)
             graph = torch.cuda.CUDAGraph()
+            # Held until this one is captured: torch has no pool that no graph is left of, or refuses it.
+            other = next(iter(self._graphs), None)
+            pool = None if other is None else other.pool()
             # Other threads may go on to use the GPU meanwhile; and torch leaves the stream only if nothing failed.
             mode = "thread_local"
             with (
                 torch.cuda.stream(self._stream),
-                torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=mode),
+                torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode=mode),
             ):
                 result = forward()
-            self._pool = graph.pool()
+            self._graphs.add(graph)
 
         def replay() -> Tensor:
             graph.replay()

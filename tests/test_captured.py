@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,3 +117,65 @@ def test_the_bytes_told_are_those_that_are_copied_to(tmp_path: Path) -> None:
     weights = Weights.of(made[0])
     captured = Captured(Template(made[0]), LiveGraphs(), weights, 4, (16, 16))
     assert captured.nbytes == 4 * (weights.sites.nbytes + 3 * 16 * 16 * 4)
+
+
+class Pools:
+    """What torch makes of the pools that graphs share: before a capture it forgets those that no graph is left of, and
+    it refuses one that it has not forgotten.
+
+    uses: graphs of each; meanwhile: what another thread does between the two.
+    """
+
+    def __init__(self) -> None:
+        self.uses: Counter[int] = Counter()
+        self.meanwhile: Callable[[], object] = lambda: None
+        self._numbers = itertools.count(1)
+
+    @contextmanager
+    def capturing(self, graph: PooledGraph, pool: int | None, **_: object) -> Iterator[None]:
+        self.uses = +self.uses
+        self.meanwhile()
+        number = next(self._numbers) if pool is None else pool
+        if number in self.uses and not self.uses[number]:
+            raise RuntimeError("use_count > 0 INTERNAL ASSERT FAILED")
+        self.uses[number] += 1
+        graph.number = number
+        weakref.finalize(graph, lambda: self.uses.subtract([number]))
+        yield
+
+
+class PooledGraph:
+    """number: of its pool."""
+
+    number: int
+
+    def pool(self) -> int:
+        return self.number
+
+    def replay(self) -> None:
+        pass
+
+
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> Pools:
+    """In the place of those of a GPU."""
+    pools, stream = Pools(), SimpleNamespace(wait_stream=lambda _: None)
+    for name, pretended in {
+        "device": nullcontext,
+        "stream": nullcontext,
+        "Stream": lambda _: stream,
+        "current_stream": lambda: stream,
+        "CUDAGraph": PooledGraph,
+        "graph": pools.capturing,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, pretended)
+    return pools
+
+
+def test_graphs_share_a_pool_whichever_of_them_go(pools: Pools) -> None:
+    graphs = CudaGraphs(torch.device("cuda"))
+    replays = [graphs.capture(lambda: IMAGES) for _ in range(2)]
+    assert list(pools.uses.values()) == [2]
+    pools.meanwhile = replays.clear
+    replays.append(graphs.capture(lambda: IMAGES))
+    assert list(pools.uses.values()) == [1]
