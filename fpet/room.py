@@ -12,14 +12,17 @@ import torch
 from fpet.control_groups import control_groups
 from fpet.errors import DataError
 
-_NO_CPU_MEMORY = "DefaultCPUAllocator:"  # of torch, which has a class of its own only for a GPU's
+# Of torch, which has a class of its own only for what its allocator of a GPU cannot have: not for a CPU, nor for what
+# CUDA takes by itself, as to load a kernel, or cuBLAS.
+_NO_MEMORY = ("DefaultCPUAllocator:", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 _FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}  # by the version of control groups
 _KIB, _GIGA = 1024, 1e9
 
 
 def lacked_memory(error: BaseException) -> bool:
     """Whether it is that of Python or torch for memory, of the CPU or a GPU, that could not be had."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or _NO_CPU_MEMORY in str(error)
+    known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return known or any(words in str(error) for words in _NO_MEMORY)
 
 
 def refuse_excess(name: str, images: int, size: tuple[int, int]) -> None:

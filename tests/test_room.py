@@ -16,7 +16,7 @@ from fpet.cli import main
 from fpet.data import Dataset, Split
 from fpet.errors import DataError
 from fpet.recipe import Recipe
-from fpet.room import most_memory
+from fpet.room import lacked_memory, most_memory
 from fpet.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -44,6 +44,22 @@ def test_the_machine_and_its_groups_say_how_much_there_is(name: str, tmp_path: P
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     assert most_memory(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_a_gpu_says_in_several_ways_that_it_is_full(error: Exception) -> None:
+    assert lacked_memory(error)
+
+
+def test_what_else_fails_on_a_gpu_is_not_its_memory() -> None:
+    assert not lacked_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
 class Undecoded:
