@@ -83,7 +83,8 @@ def fit(
             if not scales:
                 raise
             _log(group, candidate, f" is out: {error}")
-            attempts.append((candidate, error))
+            # Its frames hold the run, with all images on the device, where the next needs the memory.
+            attempts.append((candidate, error.with_traceback(None)))
     best, trained = _best(attempts)
     return Fitted(best, trained, [_told(*attempt) for attempt in attempts if scales], paths)
 

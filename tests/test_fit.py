@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -226,6 +228,25 @@ def test_a_scale_that_diverges_is_out(tmp_path: Path, capsys: pytest.CaptureFixt
     assert lost == {"scale": 3e38, "diverged": diverged}
     assert sorted(won) == ["accuracy", "epoch", "loss", "scale"]
     assert sorted(path.name for path in output.iterdir()) == ["digits.safetensors", "digits.scale-0.5.csv"]
+
+
+def test_a_training_that_diverged_is_gone_when_the_next_begins(
+    backbone: Backbone, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: WeakSet[Run] = WeakSet()
+    others: list[int] = []
+
+    def begin(*given: Any) -> Run:
+        others.append(len(runs))
+        run = Run(*given)
+        runs.add(run)
+        return run
+
+    monkeypatch.setattr("fpet.train.Run", begin)
+    recipe = dataclasses.replace(RECIPE, lr=1.0)
+    fitted = fit(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint", scales=(3e38, 0.5))
+    assert ["diverged" in one for one in fitted.tried] == [True, False]
+    assert others == [0, 0]
 
 
 def test_only_if_all_scales_diverge_the_search_does(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
