@@ -103,13 +103,12 @@ class Observed:
                 raise  # half an answer is out: only closing the connection can tell the client
             await failure.response()(scope, arriving, leaving)
         except asyncio.CancelledError:  # the server stops, and does not wait any longer for what it has begun
-            if not answering:
-                lingering = Lingering(scope, receive, send, 0)  # nor for the rest of a body
-                # Nobody knows what it came to: a change may still be made.
-                stopped = NotReadyError("the service stopped before it had an answer", passing=False)
-                failure = failed(stopped, exchange, self._metrics)
-                await failure.response()(scope, arriving, leaving)
-            raise
+            if answering:
+                raise
+            lingering = Lingering(scope, receive, send, 0)  # nor for the rest of a body
+            # Nobody knows what it came to: a change may still be made.
+            stopped = NotReadyError("the service stopped before it had an answer", passing=False)
+            await failed(stopped, exchange, self._metrics).response()(scope, arriving, leaving)
 
     def _hold(self, exchange: Exchange, scope: Scope, size: int) -> None:
         """Counts what came of a body; raises OverloadedError if there is no room for it."""

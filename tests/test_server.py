@@ -32,7 +32,9 @@ def test_readiness_ends_first_and_requests_are_finished(small_files: Files) -> N
         connection.close()
 
 
-def test_a_request_that_takes_too_long_to_finish_is_told_so(small_files: Files) -> None:
+def test_a_request_that_takes_too_long_to_finish_is_told_so(
+    small_files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
     with serving(small_settings(small_files, drain_seconds=1, decode_threads=1)) as service:
         with ThreadPoolExecutor(1) as client, busy(service):
             asking = client.submit(service.classify, pictures.png())
@@ -41,6 +43,7 @@ def test_a_request_that_takes_too_long_to_finish_is_told_so(small_files: Files) 
             answer = asking.result()
         assert (answer.status_code, answer.json()["error_type"]) == (503, "not_ready")
         assert answer.headers["connection"] == "close"
+    assert "Traceback" not in caplog.text  # it was foreseen
 
 
 def test_who_has_not_sent_all_of_it_by_then_is_told_so_too(small_files: Files) -> None:
