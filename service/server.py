@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -65,6 +66,11 @@ class Server(uvicorn.Server):
             finally:
                 signal.signal(signal.SIGHUP, before)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called with each signal. The first is raised again at the end: others would only interrupt that."""
+        super().handle_exit(sig, frame)
+        del self._captured_signals[1:]
+
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether to stop."""
         self.failed = self._app.state.runtime.status == "failed"
@@ -77,6 +83,10 @@ class Server(uvicorn.Server):
         await close_doors(self.servers, self._protocol)
         await self._first_requests()
         await super().shutdown(sockets)
+        if self.force_exit:  # by a second SIGINT: what goes on would be cancelled later, and the application's end too
+            for task in self.server_state.tasks:
+                task.cancel()
+            await self.lifespan.shutdown()
 
     def _protocol(self) -> asyncio.Protocol:
         return self._protocol_class(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)

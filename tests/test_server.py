@@ -60,6 +60,22 @@ def test_who_has_not_sent_all_of_it_by_then_is_told_so_too(small_files: Files) -
         connection.close()
 
 
+def test_who_asks_twice_to_stop_is_not_made_to_wait(small_files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(small_settings(small_files)) as service:
+        connection = http.client.HTTPConnection(*service.address, timeout=20)  # less than there is to drain
+        connection.putrequest("POST", "/v1/tasks/digits/classify")
+        connection.putheader("content-type", "image/png")
+        connection.putheader("content-length", "1000")
+        connection.endheaders(b"x")
+        service.until(lambda: service.metric("queue_size") == 1)
+        for _ in range(2):
+            service.server.handle_exit(signal.SIGINT, None)
+        answer = connection.getresponse()
+        assert (answer.status, b"not_ready" in answer.read()) == (503, True)
+        connection.close()
+    assert "Traceback" not in caplog.text
+
+
 def test_an_idle_connection_is_kept_for_as_long_as_the_settings_say(small_files: Files) -> None:
     with serving(small_settings(small_files, keep_alive_seconds=1)) as service:
         connection = http.client.HTTPConnection(*service.address, timeout=20)  # less than by default
@@ -70,14 +86,15 @@ def test_an_idle_connection_is_kept_for_as_long_as_the_settings_say(small_files:
 
 
 @pytest.fixture
-def sighup() -> Iterator[None]:
-    """What the signal does here afterwards is what it did before."""
-    before = signal.getsignal(signal.SIGHUP)
+def signals() -> Iterator[None]:
+    """What signals do here afterwards is what they did before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-@pytest.mark.usefixtures("sighup")
+@pytest.mark.usefixtures("signals")
 def test_a_terminal_that_closes_stops_it_unless_that_is_ignored(small_files: Files) -> None:
     settings = small_settings(small_files)
     for before, stops in ((lambda *_: None, True), (signal.SIG_IGN, False)):
@@ -87,3 +104,14 @@ def test_a_terminal_that_closes_stops_it_unless_that_is_ignored(small_files: Fil
             signal.raise_signal(signal.SIGHUP)
         assert server.should_exit == stops
         assert signal.getsignal(signal.SIGHUP) is before
+
+
+@pytest.mark.usefixtures("signals")
+def test_it_ends_as_by_the_first_signal_alone(small_files: Files) -> None:
+    settings, raised = small_settings(small_files), []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: raised.append(number))
+    with Server(create_app(settings), settings).capture_signals():
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT):
+            signal.raise_signal(number)
+    assert raised == [signal.SIGTERM]
