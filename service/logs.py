@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import warnings
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +30,8 @@ def configure(level: str, form: str) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=max(own, logging.INFO), handlers=[handler], force=True)
     logging.captureWarnings(True)
+    # What Pillow finds odd in an image it says in the image's own numbers; Python keeps each such text for ever.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     for name in _OWN:
         logging.getLogger(name).setLevel(own)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it counts changes; the catalog says what came of them

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pictures
 import pytest
@@ -132,6 +134,20 @@ def test_who_follows_the_folder_does_not_count_its_changes() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     (line,) = done.stderr.splitlines()
     assert line.endswith("in service")
+
+
+def test_what_pillow_finds_odd_in_an_image_is_not_written(tmp_path: Path) -> None:
+    """A thousand orientations, of which the file has none."""
+    code = (
+        "import sys; from PIL import Image; from service.logs import configure; configure('debug', 'text'); "
+        "print(Image.open(sys.argv[1]).getexif())"
+    )
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0" + struct.pack("<HHII", pictures.EXIF_ORIENTATION, 4, 1000, 100)
+    (tmp_path / "image").write_bytes(pictures.encode(pictures.scene(), exif=exif))
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "image")], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("{}\n", "")
 
 
 # Lines.
