@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from serving import ADMIN, KEY, SECONDS, Files, Serving, serving, small_settings
 
-from service.processes.siblings import Siblings
+from service.processes.messages import Message
+from service.processes.siblings import Siblings, Silence
 
 PROBE_SECONDS = 2  # as long as those of kubernetes/ wait
 HEALTHS = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
@@ -210,3 +211,19 @@ def test_two_tell_each_other(first: Serving, folder: Path, small_files: Files) -
         assert first.metric("queue_limit") == 2 * second.runtime.settings.max_queue
     assert statuses(first) == [503, 503, 503, 503]
     assert untold(first) == "one of the processes has ended"
+
+
+@pytest.mark.anyio
+async def test_to_end_while_another_asks_is_no_error(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    asked = asyncio.Event()
+
+    async def wait(_: Message) -> Message:
+        asked.set()
+        await asyncio.Event().wait()
+        return Message()
+
+    async with Siblings(folder, 0, 2).answering({"wait": wait}):
+        asking = asyncio.create_task(Siblings(folder, 1, 2).ask("wait"))
+        await asked.wait()
+    assert await asking == [Silence.LOST]
+    assert caplog.text == ""

@@ -155,8 +155,8 @@ async def _answer(
     under_way.add(task)
     task.add_done_callback(under_way.discard)
     try:
-        # Who asked may wait no longer.
-        with suppress(OSError, asyncio.IncompleteReadError):
+        # Who asked may wait no longer; and that this ends is no error, which asyncio of Python 3.11 takes it for.
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             word = (await reader.readuntil(b"\n")).decode().strip()
             await send(writer, await answers[word](await receive(reader)))
     finally:
