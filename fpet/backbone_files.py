@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fpet.backbone_limits import check_archive, check_stored
 from fpet.errors import BackboneError, UnsupportedError
-from fpet.files import exists, parse_safetensors, read_bytes
+from fpet.files import exists, parse_safetensors, read_regular
 from fpet.json_values import check_json, check_precision, is_finite
 from fpet.preprocess import Preprocessing, Triple
 from fpet.words import first
@@ -177,7 +177,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             f"{path}: this is a folder, not a file; `fpet convert FOLDER --output FILE` makes a backbone of a folder "
             "that Hugging Face transformers saved"
         )
-    data = read_bytes(path, BackboneError)
+    data = read_regular(path, BackboneError)
     try:
         if data[_HEADER_AT : _HEADER_AT + 1] == b"{":
             metadata, state = parse_safetensors(data, path, BackboneError)

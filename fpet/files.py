@@ -57,6 +57,14 @@ def read_bytes(path: Path, error: type[FpetError]) -> bytes:
         raise error(f"{path}: cannot be read: {cause.strerror}") from cause
 
 
+def read_regular(path: Path, error: type[FpetError]) -> bytes:
+    """The same, unless it is a pipe or a device: to open one may be to wait for who writes to it."""
+    with suppress(OSError):  # which reading says too
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise error(f"{path}: cannot be read: it is not a regular file")
+    return read_bytes(path, error)
+
+
 def read_lines(path: Path, error: type[FpetError]) -> list[tuple[int, str]]:
     """The lines of a text that are not blank, stripped, with their numbers from 1; a mark of UTF-8 is no part of them.
 

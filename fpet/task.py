@@ -18,7 +18,7 @@ from fpet.adapters import ADAPTERS, build_adapter
 from fpet.adapters.base import Adapter
 from fpet.backbone import Backbone
 from fpet.errors import TaskError, UnsupportedError
-from fpet.files import parse_safetensors, read_bytes, write_safetensors
+from fpet.files import parse_safetensors, read_regular, write_safetensors
 from fpet.header import HeadSpec, Method, TaskHeader
 from fpet.linear import LowBitLinear
 from fpet.packing import check_tensors, pack_module, unpack_module
@@ -54,7 +54,7 @@ class Task:
         Raises:
             TaskError: naming the file and the field or tensor that is wrong.
         """
-        return cls.parse(read_bytes(Path(path), TaskError), path)
+        return cls.parse(read_regular(Path(path), TaskError), path)
 
     @classmethod
     def parse(cls, data: bytes, path: str | os.PathLike[str]) -> Task:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import stat
 from pathlib import Path
 
 from fpet.errors import TaskError
-from fpet.files import read_bytes, remove_abandoned
+from fpet.files import read_regular, remove_abandoned
 from service.errors import StorageError
 from service.stamps import status_of
 
@@ -58,11 +57,9 @@ class TaskFolder:
             TaskError: if it cannot be read, is no regular file or too long.
         """
         status = status_of(path)
-        if status is not None and not stat.S_ISREG(status.st_mode):  # to open a pipe is to wait for who writes to it
-            raise TaskError(f"{path}: cannot be read: it is not a regular file")
         if status is not None and status.st_size > self._max_bytes:
             raise TaskError(f"{path}: {status.st_size} bytes; the limit for a task file is {self._max_bytes}")
-        return read_bytes(path, TaskError)
+        return read_regular(path, TaskError)
 
     def _can_be_told(self, path: Path) -> bool:
         """Names of files may be any bytes; those that are not UTF-8 have no place in an answer."""

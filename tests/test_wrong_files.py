@@ -1,7 +1,9 @@
-"""A task, a backbone, a folded task and a foreign file, each where another is due: the true reason in one line."""
+"""A task, a backbone, a folded task, a foreign file and a pipe, each where another is due: the true reason in one
+line."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,15 @@ from fpet.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+PIPE = {"pipe": "cannot be read: it is not a regular file"}  # and nobody writes to it
 AS_TASK = {
+    **PIPE,
     "backbone": "this is a backbone, not a task",
     "folded": "this is a folded task, a checkpoint for stock timm, not a task file",
     "foreign": "the header has no field 'fpet'; this is not a task file",
 }
 AS_BACKBONE = {
+    **PIPE,
     "task": "this is a task, not a backbone",
     "folded": "this is a folded task, a checkpoint for stock timm, not the backbone of a task",
     "foreign": "the file does not say its architecture; name the timm model: `fpet import-backbone FILE --architecture "
@@ -54,8 +59,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folded, foreign = folder / "folded.safetensors", folder / "foreign.safetensors"
     assert main(["fold", "--task", str(task), "--backbone", str(backbone), "--output", str(folded)]) == 0
     safetensors.torch.save_file(small_backbone().vit.state_dict(), foreign, {"format": "pt"})
-    output = folder / "output.safetensors"
-    return {"task": task, "backbone": backbone, "folded": folded, "foreign": foreign, "output": output}
+    output, pipe = folder / "output.safetensors", folder / "pipe.safetensors"
+    os.mkfifo(pipe)
+    return {"task": task, "backbone": backbone, "folded": folded, "foreign": foreign, "pipe": pipe, "output": output}
 
 
 @pytest.mark.parametrize(("command", "kind", "reason"), CASES)

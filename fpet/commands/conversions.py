@@ -15,7 +15,7 @@ from fpet.convert.folder import write_folder
 from fpet.convert.peft_writer import write_peft
 from fpet.convert.published import decode, encode
 from fpet.errors import TaskError, UnsupportedError
-from fpet.files import read_bytes, read_lines, write_atomically
+from fpet.files import read_bytes, read_lines, read_regular, write_atomically
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, blueprint, save_tensors
@@ -25,7 +25,7 @@ from fpet.untrained import half_way, preprocessing_of
 def from_published(arguments: argparse.Namespace) -> str:
     """A published file to a task. Its images had values from 0 to 1, not normalised."""
     path: Path = arguments.input
-    data = read_bytes(path, TaskError)
+    data = read_regular(path, TaskError)
     entry = _entry(arguments)
     if (entry.classes or 0) > 8 * len(data):  # each would get a label before the length is compared
         raise TaskError(f"{path}: {len(data)} bytes cannot hold a head of {entry.classes} classes")
