@@ -16,6 +16,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from service.accepting import Unaccepted
 from service.doors import close_doors
 from service.protocol import impatient
 from service.settings import Settings
@@ -70,6 +71,11 @@ class Server(uvicorn.Server):
         """Called with each signal. The first is raised again at the end: others would only interrupt that."""
         super().handle_exit(sig, frame)
         del self._captured_signals[1:]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called before anything is accepted."""
+        asyncio.get_running_loop().set_exception_handler(Unaccepted())
+        await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether to stop."""
