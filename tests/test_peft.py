@@ -76,6 +76,23 @@ def test_lora_on_a_transformers_model_answers_alike_and_comes_back(
     torch.testing.assert_close(logits_of(loaded), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("library", ["timm", "transformers"])
+def test_lora_on_all_linear_layers_answers_alike(library: str, tmp_path: Path) -> None:
+    """PEFT then names the classifier among the targets, and saves it whole."""
+    make, head = (timm_model, "head") if library == "timm" else (hugging_face_model, "classifier")
+    backbone, task = tmp_path / "backbone.safetensors", tmp_path / "task.safetensors"
+    if library == "timm":
+        save_timm_backbone(make(), backbone)
+    else:
+        make().save_pretrained(tmp_path / "base")
+        convert(tmp_path / "base", backbone)
+    model = tuned(make(), head, "all-linear")
+    model.save_pretrained(tmp_path / "peft")
+    assert head in json.loads((tmp_path / "peft" / "adapter_config.json").read_text())["target_modules"]
+    convert(tmp_path / "peft", task, "--backbone", str(backbone))
+    torch.testing.assert_close(logits_of_task(task, backbone), logits_of(model), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("alpha", [-8, 0])
 def test_a_scale_that_no_training_may_have_is_kept(alpha: int, made: Path, tmp_path: Path) -> None:
     folder, task = shutil.copytree(made / "peft", tmp_path / "peft"), tmp_path / "task.safetensors"

@@ -150,10 +150,12 @@ def _rank_and_scale(config: Fields) -> tuple[int, float]:
 
 
 def _check_targets(config: Fields, adapted: dict[str, tuple[int, str]], depth: int) -> None:
-    """Every module that the configuration names is adapted, in every block."""
-    named = config.values.get("target_modules")
+    """Every module that the configuration names is adapted, in every block, but for one that is saved whole."""
+    named, saved = (config.values.get(name) for name in ("target_modules", "modules_to_save"))
+    whole = saved if isinstance(saved, list) else []
     for target in named if isinstance(named, list) else []:
-        if not any(module == target or module.endswith(f".{target}") for module in adapted):
+        # PEFT's "all-linear" names the classifier too, which it then trains instead of adapting it.
+        if target not in whole and not any(module == target or module.endswith(f".{target}") for module in adapted):
             raise UnsupportedError(f"{config.origin}: target_modules has {target!r}, for which there are no tensors")
     found = set(adapted.values())
     for target in {target: None for _, target in adapted.values()}:
