@@ -9,6 +9,7 @@ from typing import Literal, NoReturn, get_args, get_origin
 
 from pydantic import ValidationError
 
+from service.errors import reason_of
 from service.logs import configure
 from service.settings import PREFIX, SECRETS, Settings
 
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings = read_settings(arguments)
     except ValidationError as error:
         for problem in error.errors():
-            print(f"fpet serve: {_where(problem['loc'])}{problem['msg']}", file=sys.stderr)
+            print(f"fpet serve: {_where(problem['loc'])}{reason_of(problem)}", file=sys.stderr)
         return _INPUT_ERROR
     from service.listening import require_free  # noqa: PLC0415
 

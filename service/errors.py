@@ -24,7 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
+
+
+def reason_of(problem: Mapping[str, Any]) -> str:
+    """What one of pydantic's problems says; an error of ours without the words that pydantic puts before it."""
+    said: str = problem["msg"]
+    return said.removeprefix("Value error, ")
 
 
 class ServiceError(Exception):

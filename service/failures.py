@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from service.errors import InvalidRequestError, ServiceError
+from service.errors import InvalidRequestError, ServiceError, reason_of
 from service.request_id import current_id, new_id
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Failure:
             case RequestValidationError():
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"])
-                return cls.of(InvalidRequestError(f"{where}: {first['msg']}"))
+                return cls.of(InvalidRequestError(f"{where}: {reason_of(first)}"))
             case HTTPException():
                 error_type = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
                 return cls(error.status_code, error_type, str(error.detail), error.headers or {})

@@ -26,6 +26,7 @@ from service.errors import (
     SlowRequestError,
     TooLargeError,
     UnsupportedTypeError,
+    reason_of,
 )
 from service.json_size import check_json
 from service.schemas import EncodedImages
@@ -207,7 +208,7 @@ def parse(schema: type[Model], body: bytes) -> Model:
     except pydantic.ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequestError(f"{where}: {first['msg']}" if where else first["msg"]) from error
+        raise InvalidRequestError(f"{where}: {reason_of(first)}" if where else reason_of(first)) from error
 
 
 def decode_base64(text: str, where: str) -> bytes:

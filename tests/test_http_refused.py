@@ -78,7 +78,7 @@ def test_a_list_of_no_tasks_is_refused(service: Serving, tasks: str) -> None:
         answers.append(ask())
     for answer in answers:
         assert answer.status_code == 422
-        assert answer.json()["error"] == "query.tasks: Value error, no task is named"
+        assert answer.json()["error"] == "query.tasks: no task is named"
 
 
 @pytest.mark.parametrize(

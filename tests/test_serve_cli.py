@@ -60,7 +60,7 @@ def test_a_wrong_value_is_one_line_that_names_flag_and_variable(
     assert "secret" not in wrong
     monkeypatch.delenv("FPET_API_KEYS")
     assert run(parser.parse_args(["serve", "--max-queue", "1"])) == 2
-    assert "max_images (64) must not exceed max_queue (1)" in capsys.readouterr().err
+    assert capsys.readouterr().err == "fpet serve: max_images (64) must not exceed max_queue (1)\n"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
