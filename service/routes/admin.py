@@ -12,7 +12,7 @@ from fpet.header import check_name
 from service.auth import check_admin
 from service.deadline import Deadline
 from service.entry import Entry
-from service.errors import ConflictError, InvalidTaskError, UnknownTaskError
+from service.errors import ConflictError, InvalidTaskError
 from service.inputs import BYTES, read_body
 from service.loaded import LoadedTask
 from service.processes.whole import Whole
@@ -85,7 +85,7 @@ async def put_task(
     def put() -> tuple[bool, Entry]:
         _check(conditions, runtime, task)
         _check_file(conditions, runtime, task)
-        return _entry(runtime, task) is None, runtime.catalog.put(task, data)
+        return runtime.catalog.find(task) is None, runtime.catalog.put(task, data)
 
     async with whole.changes.followed(task):
         new, entry = await runtime.administer(put)
@@ -207,7 +207,7 @@ async def _fold(whole: Whole, name: str, conditions: Conditions, apply: Callable
 def _check(conditions: Conditions, runtime: Runtime, name: str) -> None:
     """Raises ConflictError if the task is another one. Where it is followed by a change of the catalog, both happen in
     the one thread in which that changes."""
-    entry = _entry(runtime, name)
+    entry = runtime.catalog.find(name)
     if conditions.if_none_match and entry is not None:
         raise ConflictError(f"there is a task {name!r} already")
     if not conditions.if_match:
@@ -223,10 +223,3 @@ def _check_file(conditions: Conditions, runtime: Runtime, name: str) -> None:
     """What was put into the folder meanwhile is nobody's to overwrite who asked for something else to be there."""
     if (conditions.if_match or conditions.if_none_match) and runtime.catalog.unread(name):
         raise ConflictError(f"the folder has another file of the task {name!r}, which was not read yet")
-
-
-def _entry(runtime: Runtime, name: str) -> Entry | None:
-    try:
-        return runtime.catalog.entry(name)
-    except UnknownTaskError:
-        return None
