@@ -151,10 +151,6 @@ class Catalog(Entries):
         on_its_way = entry is not None and entry.state == "loading"
         return status_of(path) is not None and (on_its_way or self._looked_at.differs(path))
 
-    def scan(self) -> list[Entry]:
-        """As `look` of all that is due."""
-        return [entry for name in self.due() if (entry := self.look(name))]
-
     def due(self) -> list[str]:
         """The tasks that are to be looked at: new files, and changed ones if they are wanted; and those that are gone,
         which are dropped.

@@ -17,6 +17,7 @@ from small import small_backbone, small_header
 from fpet.errors import TaskError
 from service.catalog import Catalog
 from service.engine import Engine
+from service.entry import Entry
 from service.errors import NotReadyError, UnknownTaskError
 from service.metrics import Metrics
 
@@ -38,6 +39,11 @@ def catalog(tmp_path: Path, metrics: Metrics) -> Catalog:
 
 def catalog_of(folder: Path, metrics: Metrics) -> Catalog:
     return Catalog(folder, Engine(BACKBONE, torch.device("cpu"), torch.float32, metrics).load, metrics, max_bytes=10**6)
+
+
+def scan(catalog: Catalog) -> list[Entry]:
+    """Looks at all that is due, and says what became of it."""
+    return [entry for name in catalog.due() if (entry := catalog.look(name))]
 
 
 def test_tasks_are_available_before_they_are_loaded(catalog: Catalog) -> None:
@@ -87,17 +93,17 @@ def test_a_new_file_is_a_new_generation_and_who_has_the_old_one_keeps_it(catalog
 
 
 def test_what_was_taken_out_of_service_stays_out(catalog: Catalog, metrics: Metrics, tmp_path: Path) -> None:
-    assert catalog.scan() == []  # nor does anything come in that nobody asked for
+    assert scan(catalog) == []  # nor does anything come in that nobody asked for
     catalog.load("digits")
     catalog.unload("digits")
     assert metrics.registry.get_sample_value("fpet_task_bytes", {"task": "digits"}) is None
     write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
-    assert catalog.scan() == []
+    assert scan(catalog) == []
     with pytest.raises(NotReadyError, match="the task 'digits' is not loaded") as refused:
         catalog.loaded("digits")
     assert refused.value.headers == {}  # it is no use to ask again
     (tmp_path / "late.safetensors").write_bytes(b"on its way")
-    catalog.scan()
+    scan(catalog)
     with pytest.raises(NotReadyError, match="the task 'late' is being loaded") as refused:
         catalog.loaded("late")
     assert refused.value.headers == {"retry-after": "1"}
@@ -174,21 +180,21 @@ def test_what_is_not_a_regular_file_is_not_waited_for(tmp_path: Path, metrics: M
 
 def test_a_file_that_is_not_even_read_failed_to_load(catalog: Catalog, metrics: Metrics, tmp_path: Path) -> None:
     (tmp_path / "large.safetensors").write_bytes(bytes(10**6 + 1))
-    catalog.scan()
-    (entry,) = catalog.scan()
+    scan(catalog)
+    (entry,) = scan(catalog)
     assert (entry.state, entry.reason) == (
         "failed",
         "large.safetensors: 1000001 bytes; the limit for a task file is 1000000",
     )
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 1
-    assert catalog.scan() == []
+    assert scan(catalog) == []
 
 
 def test_a_name_that_no_answer_can_tell_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     unspeakable = os.fsencode(tmp_path) + b"/\xff.safetensors"
     Path(os.fsdecode(unspeakable)).write_bytes(b"")
     catalog = catalog_of(tmp_path, Metrics([], []))
-    assert (catalog.entries(), catalog.scan()) == ([], [])
+    assert (catalog.entries(), scan(catalog)) == ([], [])
     assert [record.getMessage() for record in caplog.records] == [
         r"skipped the task file '\udcff.safetensors': its name is not UTF-8"
     ]
@@ -204,12 +210,12 @@ def touch_permissions(path: Path) -> None:
 def test_what_failed_is_tried_again_once_it_may_be_read(catalog: Catalog, tmp_path: Path) -> None:
     (tmp_path / "broken.safetensors").write_bytes(b"no task")
     assert [catalog.load(entry.name).state for entry in catalog.entries()] == ["loaded"]
-    assert [(entry.name, entry.state) for _ in range(3) for entry in catalog.scan()] == BROKEN
+    assert [(entry.name, entry.state) for _ in range(3) for entry in scan(catalog)] == BROKEN
     for name in ("broken", "digits"):
         touch_permissions(tmp_path / f"{name}.safetensors")
     assert [catalog.unread(name) for name in ("broken", "digits")] == [False, False]
     # Who may read what serves matters to nobody.
-    assert [(entry.name, entry.state) for _ in range(3) for entry in catalog.scan()] == BROKEN
+    assert [(entry.name, entry.state) for _ in range(3) for entry in scan(catalog)] == BROKEN
     assert catalog.loaded("digits").generation == 1
 
 
@@ -220,5 +226,5 @@ def test_the_folder_must_exist(tmp_path: Path) -> None:
 
 def test_a_hidden_file_is_no_task(catalog: Catalog, tmp_path: Path) -> None:
     (tmp_path / "._digits.safetensors").write_bytes(b"what a Mac leaves beside each file")
-    assert catalog.scan() == []
+    assert scan(catalog) == []
     assert [entry.name for entry in catalog.entries()] == ["digits"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from serving import write_task
 from small import small_header
-from test_catalog import BACKBONE, catalog_of
+from test_catalog import BACKBONE, catalog_of, scan
 
 from fpet.errors import TaskError
 from service.catalog import Catalog
@@ -45,7 +45,7 @@ def test_a_folder_that_is_gone_for_a_moment_takes_no_task_along(catalog: Catalog
     task = catalog.loaded("digits")
     file.parent.rename(tmp_path / "elsewhere")
     with pytest.raises(TaskError, match="the task folder cannot be listed: No such file"):
-        catalog.scan()
+        scan(catalog)
     assert catalog.loaded("digits") is task
     data = (tmp_path / "elsewhere" / file.name).read_bytes()
     with pytest.raises(StorageError, match="the task folder is gone"):
@@ -54,32 +54,32 @@ def test_a_folder_that_is_gone_for_a_moment_takes_no_task_along(catalog: Catalog
         catalog.delete("digits")  # of which the file would know nothing
     assert catalog.loaded("digits") is task
     (tmp_path / "elsewhere").rename(file.parent)
-    assert catalog.scan() == []
+    assert scan(catalog) == []
     file.unlink()
-    assert catalog.scan() == catalog.entries() == []
+    assert scan(catalog) == catalog.entries() == []
 
 
 def test_the_same_bytes_again_are_the_same_task(catalog: Catalog, file: Path, metrics: Metrics) -> None:
     task, data = catalog.loaded("digits"), file.read_bytes()
     os.utime(file, (0, 0))
-    catalog.scan()
+    scan(catalog)
     file.unlink()
     file.write_bytes(data)  # as a volume delivers them again
-    catalog.scan()
+    scan(catalog)
     assert catalog.loaded("digits") is task
     assert catalog.entry("digits").state == "loaded"
-    assert catalog.scan() == []  # its new time of change is known by now
+    assert scan(catalog) == []  # its new time of change is known by now
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
     assert catalog.load("digits").task is not task  # somebody asked for it
 
 
 def test_a_task_that_comes_back_is_another(catalog: Catalog, file: Path, metrics: Metrics, tmp_path: Path) -> None:
     file.rename(tmp_path / file.name)
-    catalog.scan()
+    scan(catalog)
     assert metrics.registry.get_sample_value("fpet_task_bytes", {"task": "digits"}) is None
     (tmp_path / file.name).rename(file)
     assert catalog.unread("digits")
-    assert [(entry.state, entry.task and entry.task.generation) for entry in catalog.scan()] == [("loaded", 2)]
+    assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 2)]
     file.unlink()
     catalog.delete("digits")  # of which nothing is left
     assert catalog.entries() == []
@@ -89,9 +89,9 @@ def test_what_was_put_is_known_and_followed(catalog: Catalog, file: Path) -> Non
     data = file.read_bytes()
     catalog.unload("digits")
     assert catalog.put("digits", data).state == "loaded"
-    assert (catalog.unread("digits"), catalog.scan()) == (False, [])
+    assert (catalog.unread("digits"), scan(catalog)) == (False, [])
     write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
-    assert [(entry.state, entry.task and entry.task.generation) for entry in catalog.scan()] == [("loaded", 3)]
+    assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 3)]
 
 
 def replace_once_changed(path: Path, own: Path, before: int) -> None:
@@ -111,7 +111,7 @@ def test_what_another_puts_right_after_is_seen_at_the_next_look(catalog: Catalog
             replaced = other.submit(replace_once_changed, file, own, file.stat().st_ino)
             catalog.put("digits", ours)
             replaced.result()
-            catalog.scan()
+            scan(catalog)
             assert catalog.loaded("digits").digest == hashlib.sha256(theirs).hexdigest()
 
 
@@ -122,7 +122,7 @@ def test_the_same_bytes_put_again_stay_what_they_are(catalog: Catalog, file: Pat
     entry = catalog.put("digits", data)
     assert (entry.state, entry.reason, entry.task) == ("loaded", None, task)
     assert (catalog.loaded("digits") is task, file.read_bytes()) == (True, data)
-    assert catalog.scan() == []  # that file is the one that serves
+    assert scan(catalog) == []  # that file is the one that serves
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
 
 
@@ -147,7 +147,7 @@ def test_the_old_bytes_mend_what_failed(catalog: Catalog, file: Path) -> None:
     file.write_bytes(b"no task")
     assert catalog.load("digits").state == "failed"
     file.write_bytes(data)
-    (entry,) = catalog.scan()
+    (entry,) = scan(catalog)
     assert (entry.state, entry.reason, entry.task) == ("loaded", None, task)
 
 
@@ -158,10 +158,10 @@ def test_a_file_that_is_being_written_has_not_failed(
     data = (file.parent / "elsewhere" / "digits.safetensors").read_bytes()
     for length in range(0, len(data), len(data) // 4):
         file.write_bytes(data[:length])
-        assert [entry.state for entry in catalog.scan()] == ["loading"]
+        assert [entry.state for entry in scan(catalog)] == ["loading"]
         assert catalog.loaded("digits").generation == 1
     file.write_bytes(data)
-    assert [entry.state for entry in catalog.scan()] == ["loaded"]
+    assert [entry.state for entry in scan(catalog)] == ["loaded"]
     assert catalog.loaded("digits").generation == 2
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 0
     assert caplog.records == []
@@ -169,7 +169,7 @@ def test_a_file_that_is_being_written_has_not_failed(
 
 def test_a_file_that_stays_bad_failed_once(catalog: Catalog, file: Path, caplog: pytest.LogCaptureFixture) -> None:
     file.write_bytes(b"no task")
-    states = [entry.state for _ in range(3) for entry in catalog.scan()]
+    states = [entry.state for _ in range(3) for entry in scan(catalog)]
     assert states == ["loading", "failed"]
     assert len(caplog.records) == 1
 
@@ -181,7 +181,7 @@ def test_the_log_tells_what_becomes_of_tasks(catalog: Catalog, file: Path, caplo
         write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
         second = catalog.put("digits", file.read_bytes()).task
         file.unlink()
-        catalog.scan()
+        scan(catalog)
     assert second is not None
     assert [record.getMessage() for record in caplog.records] == [
         f"the task digits is out of service: generation 1, digest {first}",
@@ -198,16 +198,16 @@ def test_a_file_in_the_place_of_another_is_noticed_by_itself(catalog: Catalog, f
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(file)
     assert catalog.unread("digits")
-    assert [(entry.state, entry.task and entry.task.generation) for entry in catalog.scan()] == [("loaded", 2)]
+    assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 2)]
 
 
 def test_a_link_that_leads_nowhere_any_more_failed(catalog: Catalog, file: Path, tmp_path: Path) -> None:
     file.rename(tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
-    assert catalog.scan() == []  # the very same file
+    assert scan(catalog) == []  # the very same file
     task = catalog.loaded("digits")
     (tmp_path / file.name).unlink()
-    assert [entry.state for _ in range(3) for entry in catalog.scan()] == ["loading", "failed"]
+    assert [entry.state for _ in range(3) for entry in scan(catalog)] == ["loading", "failed"]
     assert catalog.loaded("digits") is task
 
 
@@ -230,9 +230,9 @@ def test_a_file_that_is_on_its_way_was_not_read(catalog: Catalog, file: Path) ->
     """So that no conditional change overwrites it."""
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2])
-    assert [entry.state for entry in catalog.scan()] == ["loading"]
+    assert [entry.state for entry in scan(catalog)] == ["loading"]
     assert catalog.unread("digits")
-    catalog.scan()
+    scan(catalog)
     assert not catalog.unread("digits")  # it stays as it is, and what it is was said
 
 
@@ -259,9 +259,9 @@ def test_what_is_written_in_place_while_it_is_read_does_not_serve(
     in_place(0, new[:half])
     with monkeypatch.context() as during:
         during.setattr(TaskFolder, "read", reading)
-        assert [entry.state for entry in catalog.scan()] == ["loading"]
+        assert [entry.state for entry in scan(catalog)] == ["loading"]
     assert catalog.loaded("digits").generation == 1
-    catalog.scan()
+    scan(catalog)
     assert catalog.loaded("digits").digest == hashlib.sha256(new).hexdigest()
 
 

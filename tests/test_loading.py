@@ -12,7 +12,7 @@ import pytest
 import torch
 from serving import Files, serving, small_settings, write_task
 from small import BDM, small_header
-from test_catalog import BACKBONE, catalog_of
+from test_catalog import BACKBONE, catalog_of, scan
 
 from fpet.header import Method
 from fpet.task import Task
@@ -65,7 +65,7 @@ def test_what_cannot_serve_keeps_no_other_from_serving(folder: Path, caplog: pyt
     assert told == ["the task task-00 failed to load", *in_service, "the task task-11 failed to load"]
     loads = [metrics.registry.get_sample_value("fpet_task_loads_total", {"result": r}) for r in ("loaded", "failed")]
     assert loads == [10, 2]
-    assert catalog.scan() == []  # all were looked at
+    assert scan(catalog) == []  # all were looked at
 
 
 def test_a_pool_that_is_shut_down_ends_it(folder: Path) -> None:
