@@ -63,7 +63,7 @@ class Catalog(Entries):
             if name in self._entries:
                 self._drop(name)
             return
-        entry = self._entries.get(name, Entry(name, self.folder / f"{name}{SUFFIX}"))
+        entry = self._entry_or_new(name)
         own = entry.told()
         if told.digest is None and own.digest is not None:
             entry = self.unload(name)
@@ -112,11 +112,10 @@ class Catalog(Entries):
             InvalidTaskError: if it cannot serve, with the reason.
             StorageError: if the file cannot be written, or the folder is gone.
         """
-        path = self.folder / f"{name}{SUFFIX}"
-        entry = self._entries.get(name, Entry(name, path))
-        same = entry.serving(data)
+        entry = self._entry_or_new(name)
+        path, same = entry.path, entry.serving(data)
         try:
-            loaded = same or self._build(name, data, path, self._load)
+            loaded = same or self._build(entry, data, self._load)
         except Exception as error:
             self._metrics.task_loads.labels("refused" if isinstance(error, FpetError) else "failed").inc()
             raise InvalidTaskError(reason(name, path, error, refused=True)) from error
@@ -147,9 +146,8 @@ class Catalog(Entries):
     def unread(self, name: str) -> bool:
         """Whether the folder has a file of that name, or another one by now, that was not looked at yet or may still be
         on its way."""
-        entry, path = self._entries.get(name), self.folder / f"{name}{SUFFIX}"
-        on_its_way = entry is not None and entry.state == "loading"
-        return status_of(path) is not None and (on_its_way or self._looked_at.differs(path))
+        entry = self._entry_or_new(name)
+        return status_of(entry.path) is not None and (entry.state == "loading" or self._looked_at.differs(entry.path))
 
     def due(self) -> list[str]:
         """The tasks that are to be looked at: new files, and changed ones if they are wanted; and those that are gone,
@@ -177,6 +175,10 @@ class Catalog(Entries):
             return None
         return self._take(entry, final=not self._differs(entry))
 
+    def _entry_or_new(self, name: str) -> Entry:
+        """The task of that name, or else what it would begin as, which is none of the entries yet."""
+        return self.find(name) or Entry(name, self.folder / f"{name}{SUFFIX}")
+
     def _is_due(self, entry: Entry) -> bool:
         return entry.wanted and (entry.state == "loading" or self._differs(entry))
 
@@ -194,7 +196,7 @@ class Catalog(Entries):
                 raise TaskError(f"{entry.path}: the file changed while it was read")
             if entry.serving(data):
                 return self._replace(replace(entry, state="loaded"))
-            built = self._build(entry.name, data, entry.path, self._load)
+            built = self._build(entry, data, self._load)
         except Exception as error:
             return self._end(entry, error) if final else entry
         return self._serve(entry, built, data)
@@ -206,7 +208,7 @@ class Catalog(Entries):
     def _try(self, entry: Entry, load: Load) -> LoadedTask | Exception:
         """What is to serve, or why it cannot; in any thread."""
         try:
-            return self._build(entry.name, self._files.read(entry.path), entry.path, load)
+            return self._build(entry, self._files.read(entry.path), load)
         except Exception as error:  # whatever a file holds, it must not keep the others from serving
             return error
 
@@ -216,8 +218,8 @@ class Catalog(Entries):
         self._metrics.task_loads.labels("failed").inc()
         return self._replace(replace(entry, state="failed", reason=reason(entry.name, entry.path, built)))
 
-    def _build(self, name: str, data: bytes, path: Path, load: Load) -> LoadedTask:
-        return load(parse(data, name, path), self._generations.get(name, 0) + 1)
+    def _build(self, entry: Entry, data: bytes, load: Load) -> LoadedTask:
+        return load(parse(data, entry.name, entry.path), self._generations.get(entry.name, 0) + 1)
 
     def _build_as(self, entry: Entry, told: Told, content: bytes) -> LoadedTask:
         """Builds the very task, of the generation that another process gave it, which logs it if that fails."""
