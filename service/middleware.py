@@ -61,7 +61,7 @@ class Observed:
             try:
                 await self._serve(exchange, scope, receive, send)
             finally:
-                self._give_back(exchange)
+                self._room.give_back(exchange)
                 if UNTAKEN in scope["state"] and exchange.error_type is None:
                     gone = ClientGoneError("the client did not read its answer")
                     exchange.status = failed(gone, exchange, self._metrics).status
@@ -85,7 +85,7 @@ class Observed:
                 answering = True
                 exchange.status = message["status"]
                 if exchange.error_type is None:  # or else what was raised has the body until its few words are sent
-                    self._give_back(exchange)
+                    self._room.give_back(exchange)
                 headers = [(HEADER.encode(), exchange.id.encode())]
                 if self._draining():
                     headers.append(CLOSE)
@@ -114,12 +114,7 @@ class Observed:
         """Counts what came of a body; raises OverloadedError if there is no room for it."""
         exchange.received += size
         if infers(scope.get("route")):
-            self._room.take(size)
-            exchange.held += size
-
-    def _give_back(self, exchange: Exchange) -> None:
-        self._room.give_back(exchange.held)
-        exchange.held = 0
+            self._room.take(exchange, size)
 
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from service.errors import OverloadedError
+from service.exchange import Exchange
 
 _RETRY_AFTER = 1.0
 
 
 class Room:
-    """Counts bytes up to a limit; used by the event loop alone."""
+    """Counts bytes up to a limit; used by the event loop alone. taken: by all requests."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.taken = 0
 
-    def take(self, size: int) -> None:
-        """Takes so many bytes more.
+    def take(self, exchange: Exchange, size: int) -> None:
+        """Takes so many bytes more for a request.
 
         Raises:
             OverloadedError: if there is no room for them, and then none is taken.
@@ -23,7 +24,9 @@ class Room:
         if self.taken + size > self._limit:
             raise OverloadedError(f"the bodies of requests fill the limit of {self._limit} bytes", _RETRY_AFTER)
         self.taken += size
+        exchange.held += size
 
-    def give_back(self, size: int) -> None:
-        """Gives back bytes that were taken."""
-        self.taken -= size
+    def give_back(self, exchange: Exchange) -> None:
+        """Gives back all that was taken for a request."""
+        self.taken -= exchange.held
+        exchange.held = 0

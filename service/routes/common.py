@@ -119,8 +119,7 @@ def hold(request: Request, size: int) -> None:
     Raises:
         OverloadedError: if there is no room for so many bytes more.
     """
-    request.app.state.room.take(size)
-    Exchange.of(request).held += size
+    request.app.state.room.take(Exchange.of(request), size)
 
 
 def note(request: Request, task: LoadedTask, inference: Inference) -> None:
