@@ -69,6 +69,7 @@ class Observed:
                 self._observe(exchange)
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        """Has the application answer, or answers in its place if it raises or is cancelled before it began to."""
         lingering = Lingering(scope, receive, send, self._patience)
         answering = False
 
@@ -83,13 +84,7 @@ class Observed:
             nonlocal answering
             if message["type"] == "http.response.start":
                 answering = True
-                exchange.status = message["status"]
-                if exchange.error_type is None:  # or else what was raised has the body until its few words are sent
-                    self._room.give_back(exchange)
-                headers = [(HEADER.encode(), exchange.id.encode())]
-                if self._draining():
-                    headers.append(CLOSE)
-                message["headers"] = [*message["headers"], *headers]
+                self._begin_answer(exchange, message)
             exchange.sent += len(message.get("body", b""))
             await lingering.send(message)
 
@@ -109,6 +104,16 @@ class Observed:
             # Nobody knows what it came to: a change may still be made.
             stopped = NotReadyError("the service stopped before it had an answer", passing=False)
             await failed(stopped, exchange, self._metrics).response()(scope, arriving, leaving)
+
+    def _begin_answer(self, exchange: Exchange, start: Message) -> None:
+        """Adds the headers that every answer has."""
+        exchange.status = start["status"]
+        if exchange.error_type is None:  # the frames of an error hold the body until its few words are sent
+            self._room.give_back(exchange)
+        headers = [(HEADER.encode(), exchange.id.encode())]
+        if self._draining():
+            headers.append(CLOSE)
+        start["headers"] = [*start["headers"], *headers]
 
     def _hold(self, exchange: Exchange, scope: Scope, size: int) -> None:
         """Counts what came of a body; raises OverloadedError if there is no room for it."""
