@@ -58,14 +58,7 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
     """
     metrics = Metrics(STATUS_CODES, ERROR_TYPES)
     engine = _start_engine(settings, metrics, siblings)
-    catalog = Catalog(
-        settings.tasks or weights.tasks_folder(),
-        engine.load,
-        metrics,
-        max_bytes=settings.max_task_bytes,
-        keeps_content=not siblings.alone,
-    )
-    catalog.require(set(settings.preload) - {ALL})
+    catalog = _open_catalog(settings, metrics, engine, siblings)
     tracing = start_tracing(settings.otlp_endpoint)
 
     @asynccontextmanager
@@ -89,10 +82,7 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
     if siblings.number:
         app.add_middleware(ToFirst, settings=settings, siblings=siblings)
     _watch_over(app, settings, metrics, tracing)
-    for private in _PRIVATE:  # these first: a path is looked for in one after another, and most requests are to infer
-        app.include_router(private, dependencies=[Depends(client)], responses=errors(401, 403))
-    for public in _PUBLIC:
-        app.include_router(public)
+    _include_routes(app)
     return app
 
 
@@ -101,6 +91,20 @@ def _start_engine(settings: Settings, metrics: Metrics, siblings: Siblings) -> E
     dtype = DTYPES[siblings.agreed("dtype", lambda: name_dtype(settings.dtype, device))]
     captures = start_captures(device) if settings.cuda_graphs else None
     return Engine.start(path, device, dtype, metrics, unpacked_bytes=settings.unpacked_bytes, captures=captures)
+
+
+def _open_catalog(settings: Settings, metrics: Metrics, engine: Engine, siblings: Siblings) -> Catalog:
+    folder, shared = settings.tasks or weights.tasks_folder(), not siblings.alone
+    catalog = Catalog(folder, engine.load, metrics, max_bytes=settings.max_task_bytes, keeps_content=shared)
+    catalog.require(set(settings.preload) - {ALL})
+    return catalog
+
+
+def _include_routes(app: FastAPI) -> None:
+    for private in _PRIVATE:  # these first: a path is looked for in one after another, and most requests are to infer
+        app.include_router(private, dependencies=[Depends(client)], responses=errors(401, 403))
+    for public in _PUBLIC:
+        app.include_router(public)
 
 
 def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
