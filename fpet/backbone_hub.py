@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fpet.backbone import Backbone, blueprint, create_backbone, timm_arguments
+from fpet.backbone import Backbone, create_backbone
+from fpet.backbone_timm import blueprint, timm_arguments
 from fpet.errors import BackboneError
 from fpet.preprocess import Triple
 

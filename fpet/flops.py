@@ -21,8 +21,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from fpet.adapters import build_adapter
 from fpet.adapters.base import Adapter, why_not_folded
 from fpet.adapters.none import LinearProbe
-from fpet.backbone import Backbone, blueprint
+from fpet.backbone import Backbone
 from fpet.backbone_described import geometry
+from fpet.backbone_timm import blueprint
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.linear import LowBitLinear

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fpet.backbone import NORM_EPS, Backbone, create_backbone
+from fpet.backbone import Backbone, create_backbone
 from fpet.backbone_limits import check_depth
+from fpet.backbone_timm import NORM_EPS
 from fpet.convert.fields import Fields
 from fpet.convert.names import TIMM, places
 from fpet.errors import BackboneError, UnsupportedError
