@@ -79,7 +79,7 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
         # Its own spans name queries, into which clients might write what is secret.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    if siblings.number:
+    if not siblings.first:
         app.add_middleware(ToFirst, settings=settings, siblings=siblings)
     _watch_over(app, settings, metrics, tracing)
     _include_routes(app)

@@ -40,7 +40,8 @@ class Silence(Enum):
 class Siblings:
     """The other processes that answer on the same port; without a folder there are none.
 
-    folder: where each has a socket, named by its number; number: of this process, below count; count: of all.
+    folder: where each has a socket, named by its number; number: of this process, below count; count: of all; _met:
+    those that were there when they were asked, which have ended once their socket is gone.
     """
 
     folder: Path | None = None
@@ -52,6 +53,11 @@ class Siblings:
     def alone(self) -> bool:
         """Whether there are no others."""
         return self.folder is None
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that changes the tasks, which the others repeat."""
+        return self.number == 0
 
     def agreed(self, what: str, choose: Callable[[], str]) -> str:
         """What the first that is asked chooses, for which the others wait: measured by each, it might differ."""

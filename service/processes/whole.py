@@ -64,9 +64,9 @@ class Whole:
         """Until the end of the block the first process follows the task folder, if it is to be, and tells the others:
         each by itself they would number the generations by what they happened to see."""
         tasks = []
-        if self.runtime.settings.watch and not self._siblings.number:
+        if self.runtime.settings.watch and self._siblings.first:
             tasks.append(asyncio.create_task(self._follow()))
-        if not self._siblings.alone and not self._siblings.number:
+        if not self._siblings.alone and self._siblings.first:
             tasks.append(asyncio.create_task(self.changes.share()))
         try:
             yield
