@@ -26,7 +26,7 @@ _SOONEST, _LATEST = 1.0, 60.0
 
 @dataclass(frozen=True)
 class _State:
-    """told: what became of a task, None if it is gone."""
+    """What the others are to make of a task; told: its entry, None if it is gone; pinned: whether it is."""
 
     task: str
     told: Told | None = None
@@ -40,13 +40,14 @@ class _State:
 
 @dataclass(frozen=True)
 class _Again:
-    """When the others are told of a task; waited: how long that was waited for since one did not follow."""
+    """When the others are to be told of a task, by the monotonic clock; waited: seconds that this is after one of them
+    did not follow, 0 if all did."""
 
     at: float = 0.0
     waited: float = 0.0
 
     def later(self) -> _Again:
-        """After one more that did not."""
+        """When to try again, now that one did not follow."""
         seconds = min(_LATEST, 2 * self.waited or _SOONEST)
         return _Again(time.monotonic() + seconds, seconds)
 
@@ -64,6 +65,7 @@ class Changes:
         self._runtime = runtime
         self._siblings = siblings
         self._require_ready = require_ready
+        # They are told of one change at a time: none overtakes another on its way to them.
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
         # What all others have followed last; and the tasks that they are yet to be told of.
