@@ -17,7 +17,7 @@ from service.inputs import BYTES, read_body
 from service.loaded import LoadedTask
 from service.processes.whole import Whole
 from service.routes.common import AuthorizationDep, RuntimeDep, WholeDep
-from service.routes.described import ETAG, Described, admin_errors, told
+from service.routes.described import BINARY, ETAG, Described, admin_errors, with_headers
 from service.routes.tasks import describe
 from service.runtime import Runtime
 from service.schemas import TaskInfo
@@ -28,7 +28,7 @@ _FILE: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "a task file",
-        "content": {BYTES: {"schema": {"type": "string", "format": "binary"}}},
+        "content": {BYTES: BINARY},
     }
 }
 _ANY = "*"
@@ -60,8 +60,8 @@ router = APIRouter(tags=["administration"], dependencies=[Depends(authorized)], 
     response_model=TaskInfo,
     response_model_exclude_none=True,
     responses={
-        200: told(ETAG),
-        201: {"model": TaskInfo, **told(ETAG)},
+        200: with_headers(ETAG),
+        201: {"model": TaskInfo, **with_headers(ETAG)},
         **admin_errors(400, 408, 409, 413, 422, 500, 503, 507),
     },
     openapi_extra=_FILE,

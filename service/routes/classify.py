@@ -24,22 +24,21 @@ from service.routes.common import (
     runtime_of,
     split_names,
 )
-from service.routes.described import TIMES, Described, errors, told
+from service.routes.described import BINARY, TIMES, Described, errors, with_headers
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 from service.work import Output
 
 router = APIRouter(tags=["classify"], route_class=Described)
 
 _DEFAULT_TOP_K = 5
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
+_FILES = {"type": "array", "items": BINARY["schema"]}
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "one image as it is, several as parts of a form (whatever their names), or several in JSON",
         "content": {
-            "image/*": _BINARY,
-            BYTES: _BINARY,
+            "image/*": BINARY,
+            BYTES: BINARY,
             MULTIPART: {"schema": {"type": "object", "properties": {"image": _FILES}}},
             JSON: {"schema": EncodedImages.model_json_schema()},
         },
@@ -85,7 +84,7 @@ class ManyOptions(Options):
 @router.post(
     "/v1/tasks/{task}/classify",
     response_model=Classification,
-    responses={200: told(*TIMES), **_ERRORS},
+    responses={200: with_headers(*TIMES), **_ERRORS},
     **_ANSWERS,
 )
 @inferring

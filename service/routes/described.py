@@ -59,10 +59,13 @@ _HEADERS = {
 }
 _OF_ERRORS = {401: ["www-authenticate"], 415: ["accept-encoding"], 429: ["retry-after"], 503: ["retry-after"]}
 
+# The content of a body that is neither text nor JSON.
+BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+
 Responses = dict[int | str, dict[str, Any]]
 
 
-def told(*names: str) -> dict[str, Any]:
+def with_headers(*names: str) -> dict[str, Any]:
     """The headers of an answer that has these beside the request's id, for the API's description."""
     declared = {name: _HEADERS[name] for name in (REQUEST_ID, *names)}
     return {
@@ -86,7 +89,7 @@ def _error(code: int, description: str, error_type: str, sentence: str) -> dict[
         "model": Error,
         "description": description,
         "content": {"application/json": {"example": example}},
-        **told(*_OF_ERRORS.get(code, ())),
+        **with_headers(*_OF_ERRORS.get(code, ())),
     }
 
 
@@ -96,5 +99,5 @@ class Described(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         own = options.get("status_code") or 200
         responses: Responses = {own: {}, **(options.get("responses") or {}), **errors(431)}
-        options["responses"] = {code: {**told(), **response} for code, response in responses.items()}
+        options["responses"] = {code: {**with_headers(), **response} for code, response in responses.items()}
         super().__init__(path, endpoint, **options)

@@ -22,7 +22,7 @@ from service.inputs import JSON
 from service.loaded import LoadedTask
 from service.routes.classify import BODY
 from service.routes.common import DeadlineHeader, deadline_after, require_single, runtime_of
-from service.routes.described import DIGEST, Described, errors, told
+from service.routes.described import BINARY, DIGEST, Described, errors, with_headers
 from service.schemas import Explanation, TokenCounts
 
 router = APIRouter(tags=["explain"], route_class=Described)
@@ -44,7 +44,7 @@ class Options(BaseModel):
     "/v1/tasks/{task}/explain",
     response_model=Explanation,
     responses={
-        200: {"content": {_PNG: {"schema": {"type": "string", "format": "binary"}}}, **told(DIGEST)},
+        200: {"content": {_PNG: BINARY}, **with_headers(DIGEST)},
         **errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
     },
     openapi_extra=BODY,

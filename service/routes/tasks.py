@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from service.entry import Entry
 from service.folding import Folding
 from service.routes.common import RuntimeDep
-from service.routes.described import ETAG, Described, errors, told
+from service.routes.described import ETAG, Described, errors, with_headers
 from service.schemas import TaskInfo, TaskList, TokenCounts
 
 router = APIRouter(tags=["tasks"], route_class=Described)
@@ -19,7 +19,9 @@ async def list_tasks(runtime: RuntimeDep) -> TaskList:
     return TaskList(tasks=[describe(entry, runtime.folding) for entry in runtime.catalog.entries()])
 
 
-@router.get("/v1/tasks/{task}", response_model_exclude_none=True, responses={200: told(ETAG), **errors(404, 422)})
+@router.get(
+    "/v1/tasks/{task}", response_model_exclude_none=True, responses={200: with_headers(ETAG), **errors(404, 422)}
+)
 async def get_task(task: str, runtime: RuntimeDep, response: Response) -> TaskInfo:
     """One task; its digest is the ETag."""
     info = describe(runtime.catalog.entry(task), runtime.folding)

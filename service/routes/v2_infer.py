@@ -16,7 +16,7 @@ from service.inputs import BYTES, JSON, read_body
 from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
 from service.routes.common import DeadlineHeader, deadline_after, hold, note, runtime_of
-from service.routes.described import TIMES, Described, errors, told
+from service.routes.described import BINARY, TIMES, Described, errors, with_headers
 from service.routes.v2 import MODEL, VERSION, ModelDep, VersionDep
 from service.runtime import Runtime
 from service.schemas import TokenCounts
@@ -28,7 +28,6 @@ from service.v2.tensors import Limits
 
 router = APIRouter(tags=["open inference protocol"], route_class=Described)
 
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY: dict[str, Any] = {
     # No argument of the routes: what it says is read with the body, and refused as a part of it.
     "parameters": [
@@ -42,14 +41,14 @@ _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "JSON, and behind it bytes of tensors if Inference-Header-Content-Length says where it ends",
-        "content": {JSON: {"schema": InferRequest.model_json_schema()}, BYTES: _BINARY},
+        "content": {JSON: {"schema": InferRequest.model_json_schema()}, BYTES: BINARY},
     },
 }
 _INFER: dict[str, Any] = {
     "response_model": InferResponse,
     "response_model_exclude_none": True,
     "responses": {
-        200: {"content": {BYTES: _BINARY}, **told(*TIMES, HEADER_LENGTH)},
+        200: {"content": {BYTES: BINARY}, **with_headers(*TIMES, HEADER_LENGTH)},
         **errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
     },
     "openapi_extra": _BODY,
