@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -43,13 +44,10 @@ class Sums(Collector):
         for family in chain(self._own.collect(), *map(_unpack, self._packed)):
             families.setdefault(family.name, family)
             known = values.setdefault(family.name, {})
+            together = max if family.name in _LARGEST else operator.add
             for sample in family.samples:
                 key = sample.name, frozenset(sample.labels.items())
-                before = known.get(key)
-                if before is None:
-                    known[key] = sample.value
-                else:
-                    known[key] = max(before, sample.value) if family.name in _LARGEST else before + sample.value
+                known[key] = together(known[key], sample.value) if key in known else sample.value
         for name, family in families.items():
             summed = Metric(name, family.documentation, family.type, family.unit)
             for (sample_name, labels), value in values[name].items():
