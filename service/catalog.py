@@ -13,7 +13,7 @@ from service.entries import Entries
 from service.entry import Entry, Told
 from service.errors import InvalidTaskError, StorageError
 from service.loaded import LoadedTask
-from service.loading import FirstsAlone, Load, log_change, parse, reason
+from service.loading import FirstsAlone, Load, log_change, log_failure, parse, without_folder
 from service.metrics import Metrics
 from service.stamps import Stamps, status_of
 from service.task_folder import SUFFIX, TaskFolder
@@ -113,18 +113,18 @@ class Catalog(Entries):
             StorageError: if the file cannot be written, or the folder is gone.
         """
         entry = self._entry_or_new(name)
-        path, same = entry.path, entry.serving(data)
+        same = entry.serving(data)
         try:
             loaded = same or self._build(entry, data, self._load)
         except Exception as error:
             self._metrics.task_loads.labels("refused" if isinstance(error, FpetError) else "failed").inc()
-            raise InvalidTaskError(reason(name, path, error, refused=True)) from error
+            raise InvalidTaskError(log_failure(entry, error, refused=True)) from error
         self._files.require()  # made anew, it would hold this task alone
         try:
             # Not of what lies there by now, which may be another's: that is yet to be looked at.
-            self._looked_at.note(path, write_atomically(path, data, TaskError, make_folder=False))
+            self._looked_at.note(entry.path, write_atomically(entry.path, data, TaskError, make_folder=False))
         except TaskError as error:
-            raise StorageError(reason(name, path, error)) from error
+            raise StorageError(log_failure(entry, error)) from error
         entry = replace(entry, wanted=True)
         return self._replace(replace(entry, state="loaded", reason=None)) if same else self._serve(entry, loaded, data)
 
@@ -216,20 +216,20 @@ class Catalog(Entries):
         if not isinstance(built, Exception):
             return self._serve(entry, built)
         self._metrics.task_loads.labels("failed").inc()
-        return self._replace(replace(entry, state="failed", reason=reason(entry.name, entry.path, built)))
+        return self._replace(replace(entry, state="failed", reason=log_failure(entry, built)))
 
     def _build(self, entry: Entry, data: bytes, load: Load) -> LoadedTask:
-        return load(parse(data, entry.name, entry.path), self._generations.get(entry.name, 0) + 1)
+        return load(parse(data, entry), self._generations.get(entry.name, 0) + 1)
 
     def _build_as(self, entry: Entry, told: Told, content: bytes) -> LoadedTask:
         """Builds the very task, of the generation that another process gave it, which logs it if that fails."""
         try:
-            task = parse(content or self._files.read(entry.path), entry.name, entry.path)
+            task = parse(content or self._files.read(entry.path), entry)
             if task.digest != told.digest:
                 raise TaskError(f"{entry.path}: the file is another one by now")
             return self._load(task, told.generation)
         except FpetError as error:
-            raise InvalidTaskError(str(error).replace(str(entry.path), entry.path.name)) from error
+            raise InvalidTaskError(without_folder(entry, error)) from error
 
     def _serve(self, entry: Entry, loaded: LoadedTask, data: bytes = b"") -> Entry:
         self._note(loaded, data)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from fpet.errors import FpetError, TaskError
 from fpet.task import Task
+from service.entry import Entry
 from service.loaded import LoadedTask
 
 logger = logging.getLogger(__name__)
@@ -41,11 +41,11 @@ class FirstsAlone:
             return loaded
 
 
-def parse(data: bytes, name: str, path: Path) -> Task:
-    """The task of a file's bytes; raises TaskError if they are none, or one of another name."""
-    task = Task.parse(data, path)
-    if task.header.name != name:
-        raise TaskError(f"{path}: the file holds the task {task.header.name!r}, not {name!r}")
+def parse(data: bytes, entry: Entry) -> Task:
+    """The task of the bytes of an entry's file; raises TaskError if they are none, or one of another name."""
+    task = Task.parse(data, entry.path)
+    if task.header.name != entry.name:
+        raise TaskError(f"{entry.path}: the file holds the task {task.header.name!r}, not {entry.name!r}")
     return task
 
 
@@ -57,14 +57,19 @@ def log_change(what: str, task: LoadedTask | None) -> None:
         )
 
 
-def reason(name: str, path: Path, error: Exception, *, refused: bool = False) -> str:
-    """What clients are told, and the log; they need not know where the folder lies, nor the details of what nobody
-    foresaw. refused: the file was sent by a client, whose fault is no trouble of the service's."""
+def log_failure(entry: Entry, error: Exception, *, refused: bool = False) -> str:
+    """Says why a task cannot be put into service; returns what clients are told of it, who need not know the details of
+    what nobody foresaw. refused: the file was sent by a client, whose fault is no trouble of the service's."""
     if not isinstance(error, FpetError):
-        logger.error("the task %s failed to load: %s", name, error, exc_info=error)
+        logger.error("the task %s failed to load: %s", entry.name, error, exc_info=error)
         return "an internal error; the log has it"
     if refused:
-        logger.warning("the task %s was refused: %s", name, error)
+        logger.warning("the task %s was refused: %s", entry.name, error)
     else:
-        logger.error("the task %s failed to load: %s", name, error)
-    return str(error).replace(str(path), path.name)
+        logger.error("the task %s failed to load: %s", entry.name, error)
+    return without_folder(entry, error)
+
+
+def without_folder(entry: Entry, error: FpetError) -> str:
+    """What an error says, to clients, who need not know where the folder lies."""
+    return str(error).replace(str(entry.path), entry.path.name)
