@@ -195,7 +195,7 @@ class Batcher(Generic[Group, Item, Result]):
             task.add_done_callback(self._batches.pop)
 
     def _batch_size(self, waiting: int) -> int:
-        """Of a group with so many items: if more workers are free than groups wait, they divide it."""
+        """Of how many items of a group with so many: if more workers are free than groups wait, they divide it."""
         workers = max(1, self._free - len(self._waiting))
         return min(self._max_batch, math.ceil(waiting / workers))
 

@@ -30,12 +30,12 @@ class Point:
 
     @property
     def medians(self) -> tuple[float, float]:
-        """Of the forwards with token reduction, and of those without."""
+        """Median seconds of the forwards with token reduction, and of those without."""
         return median(self.reduced), median(self.full)
 
     @property
     def ratios(self) -> list[float]:
-        """Of each pair, above 1 where reduction saved time."""
+        """Unreduced over reduced time of each pair, above 1 where reduction saved time."""
         return [full / reduced for reduced, full in zip(self.reduced, self.full, strict=True)]
 
 

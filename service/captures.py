@@ -30,7 +30,7 @@ _TOLERANCE = 0.1
 
 
 class _Kind(NamedTuple):
-    """Of forwards of a family."""
+    """What tells forwards of a family apart: whether they are of several tasks, and whether they reduce tokens."""
 
     mixed: bool
     reduced: bool
@@ -67,7 +67,7 @@ class Captures:
 
     @property
     def bytes(self) -> int:
-        """Of the memory that weights and images are copied to."""
+        """Bytes of the memory that weights and images are copied to."""
         with self._lock:
             ways = [way for own in self._families.values() for each in own.ways.values() for way in each.values()]
             return sum(captured.nbytes for captured in {way.captured for way in ways})

@@ -32,7 +32,7 @@ async def close_doors(servers: Sequence[asyncio.Server], protocol: Callable[[], 
 
 
 def _accept_all(listening: int) -> list[socket.socket]:
-    """Of the socket of this number."""
+    """The connections that wait at the socket of this number, as many as the system holds."""
     connections = []
     with socket.socket(fileno=os.dup(listening)) as door, suppress(OSError):
         door.setblocking(False)

@@ -41,7 +41,7 @@ class Entries:
         raise UnknownTaskError(f"there is no task {name!r}; GET /v1/tasks lists them")
 
     def find(self, name: str) -> Entry | None:
-        """The same, or None if there is none."""
+        """The task of that name, or None if there is none."""
         return self._entries.get(name)
 
     def loaded(self, name: str) -> LoadedTask:

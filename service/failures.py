@@ -52,6 +52,6 @@ class Failure:
                 return cls(500, INTERNAL, f"internal error {reference}")
 
     def response(self) -> JSONResponse:
-        """As JSON."""
+        """The answer, as JSON."""
         content = {"error": self.message, "error_type": self.error_type}
         return JSONResponse(content, status_code=self.status, headers=dict(self.headers))

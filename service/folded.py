@@ -94,7 +94,7 @@ class FoldedCache(Generic[Key]):
 
     @property
     def bytes(self) -> int:
-        """Of all instances."""
+        """Bytes of all instances."""
         with self._lock:
             return self._bytes(self._instances)
 

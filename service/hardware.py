@@ -50,7 +50,7 @@ def cores(system: Path = Path("/")) -> int:
 
 
 def share_of_cores(processes: int) -> int:
-    """Those that each of so many processes may use, if they share them evenly; one at least."""
+    """Cores that each of so many processes may use, if they share them evenly; one at least."""
     return max(1, cores() // processes)
 
 

@@ -73,7 +73,7 @@ class LoadedTask:
 
 
 def resident_bytes(tasks: Iterable[LoadedTask]) -> int:
-    """Of the tensors of tasks, and of what their families hold beside the backbone."""
+    """Bytes of the tensors of tasks, and of what their families hold beside the backbone."""
     tasks = list(tasks)
     families = {task.family for task in tasks}
     return sum(task.weights.nbytes for task in tasks) + sum(family.template.nbytes for family in families)

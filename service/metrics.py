@@ -42,7 +42,7 @@ class Reading:
         self._values = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
 
     def value(self, name: str, **labels: str) -> float:
-        """Of the series fpet_`name` with these labels, or 0 if there is none."""
+        """What the series fpet_`name` with these labels says, or 0 if there is none."""
         return self._values.get((f"fpet_{name}", frozenset(labels.items())), 0.0)
 
 

@@ -216,7 +216,7 @@ class Runtime:
 
     @property
     def seconds_left(self) -> float:
-        """Of that time."""
+        """Seconds that are left, once it is told to end, for what it has accepted; infinite before."""
         return max(0.0, self._end - time.monotonic())
 
     async def close(self) -> None:

@@ -17,29 +17,29 @@ class Stamps:
         self._then: dict[Path, _Stamp | None] = {}
 
     def look(self, path: Path) -> None:
-        """From now on it differs from what it is now."""
+        """Notes what the file looks like now."""
         self._then[path] = _stamp(status_of(path))
 
     def note(self, path: Path, status: os.stat_result) -> None:
-        """The same of the file with that status, whichever lies there by now."""
+        """Notes that it looked so, whichever file lies there by now."""
         self._then[path] = _stamp(status)
 
     def forget(self, path: Path) -> None:
-        """As if it had never been looked at."""
+        """Forgets what was noted, as if it had never been looked at."""
         self._then.pop(path, None)
 
     def differs(self, path: Path) -> bool:
-        """Whether it is another file than it was, or was not there or is not any more."""
+        """Whether it is another file than was noted, or was not there then or is not any more."""
         now, then = _stamp(status_of(path)), self._then.get(path)
         return now != then if now is None or then is None else now[:3] != then[:3]
 
     def differs_at_all(self, path: Path) -> bool:
-        """The same, or whether anything else about it changed, as who may read it."""
+        """As `differs`, or whether anything else about it changed, as who may read it."""
         return _stamp(status_of(path)) != self._then.get(path)
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """None if it cannot be looked at."""
+    """What the system says of a file; None if it cannot be looked at."""
     try:
         return path.stat()
     except (OSError, ValueError):  # the second for a name that no file can have

@@ -11,7 +11,7 @@ from service.calibration import Calibration, Point
 
 
 class Timings:
-    """Of a family's tasks, those that are folded apart. Any thread may call the methods."""
+    """What is known of a family's tasks, of those that are folded apart. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -32,7 +32,7 @@ class Unpacked:
 
     @property
     def bytes(self) -> int:
-        """Of all that is kept."""
+        """Bytes of all weights that are kept."""
         with self._lock:
             return self._bytes()
 

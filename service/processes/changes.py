@@ -74,7 +74,7 @@ class Changes:
 
     @property
     def behind(self) -> int:
-        """Of how many tasks one of the others may not have followed the last change."""
+        """How many tasks have changed last in a way that one of the others may not have followed yet."""
         return len(self._behind)
 
     @asynccontextmanager

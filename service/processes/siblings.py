@@ -100,7 +100,7 @@ class Siblings:
         return list(await asyncio.gather(*(self._ask(number, word, about, seconds) for number in others)))
 
     async def ask_first(self, word: str, about: Message, seconds: float) -> Message | Silence:
-        """The same of the first process alone."""
+        """What the first process answers, or why it does not; raises as `ask` does."""
         return await self._ask(0, word, about, seconds)
 
     async def _ask(self, number: int, word: str, about: Message, seconds: float) -> Message | Silence:
