@@ -191,6 +191,15 @@ def test_if_one_ends_by_itself_all_end(small_files: Files, tmp_path: Path) -> No
     assert "ended with code -9, and so all end" in log
 
 
+def test_one_that_crashes_while_they_end_has_failed(small_files: Files, tmp_path: Path) -> None:
+    server = start_several(small_files, tmp_path)
+    pids = answering(server)
+    os.kill(server.pid, signal.SIGTERM)
+    os.kill(pids[0], signal.SIGSEGV)
+    await_end(server)
+    assert server.end() == 1
+
+
 def test_they_do_not_outlive_who_started_them(small_files: Files, tmp_path: Path) -> None:
     server = start_several(small_files, tmp_path)
     pids = answering(server)

@@ -27,6 +27,7 @@ from service.settings import Settings
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -74,7 +75,7 @@ class _Processes:
     @property
     def failed(self) -> bool:
         """Whether one, of those that have ended, did not do so as it was told."""
-        return any(process.exitcode in {FAILED, -signal.SIGKILL} for process in self.started)
+        return any(process.exitcode not in {0, *(-number for number in _STOPPING)} for process in self.started)
 
     def _signal(self, number: int) -> None:
         self._until = min(self._until, time.monotonic() + self.patience)
@@ -144,9 +145,7 @@ def _start(processes: _Processes, settings: Settings, siblings: Siblings, door: 
 @contextmanager
 def _handed_on(processes: _Processes) -> Iterator[None]:
     """Signals that stop a service go to its processes; SIGHUP too, unless `nohup` asked to ignore it."""
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
+    numbers = [one for one in _STOPPING if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]
     before = {one: signal.signal(one, lambda number, _: processes.hand_on(number)) for one in numbers}
     try:
         yield
