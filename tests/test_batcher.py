@@ -103,6 +103,12 @@ async def test_kinds_share_a_batch_and_take_turns_in_it() -> None:
         assert [items for _, items in model.batches] == [[0], [1, 1001, 2, 3], [2001, 4, 2002, 5]]
 
 
+async def test_one_caller_may_ask_for_several_kinds() -> None:
+    with batching(max_kinds=1) as (subject, model):
+        assert await ask(subject, "a", 0, 1000, 1) == [("a", 0), ("a", 1000), ("a", 1)]
+        assert [items for _, items in model.batches] == [[0, 1], [1000]]
+
+
 async def test_a_failing_batch_fails_its_own_members_only() -> None:
     with batching() as (subject, model):
         model.gate.clear()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from batching import Clock, ask, batching, settle, start
+from batching import Clock, Model, ask, batching, settle, start
 
-from service.batcher import BatchError
+from service.batcher import Batcher, BatchError
 from service.deadline import Deadline
 from service.errors import DeadlineExceededError, NotReadyError, OverloadedError
 
@@ -138,6 +139,20 @@ async def test_who_left_is_dropped_before_batching() -> None:
         model.gate.set()
         await asyncio.wait(tasks)
         assert tasks[1].cancelled()
+        assert model.batches == [("a", [0]), ("a", [2])]
+
+
+async def test_who_leaves_just_as_a_worker_becomes_free_enters_no_batch() -> None:
+    model = Model()
+    with ThreadPoolExecutor(1) as pool:
+        subject = Batcher(model.run, pool, kind=int, workers=1, max_batch=4, max_kinds=4, max_queue=8)
+        model.gate.clear()
+        tasks = [start(subject, "a", item) for item in range(3)]
+        await settle()
+        model.gate.set()
+        pool.submit(int).result()  # the batch is done, of which the event loop knows nothing yet
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
         assert model.batches == [("a", [0]), ("a", [2])]
 
 

@@ -101,10 +101,12 @@ def test_tome_stops_when_nothing_is_left_to_merge() -> None:
     assert size.sum() == 4
 
 
-def test_a_checkerboard_after_moved_tokens_is_refused() -> None:
+def test_what_needs_fixed_places_is_refused_after_moved_tokens() -> None:
     layout = Layout.of(backbone_of((14, 14), "class token").geometry).unordered(merged=8)
     with pytest.raises(UnsupportedError, match="fixed places"):
         layout.checkerboard()
+    with pytest.raises(UnsupportedError, match="fixed places"):
+        PoolBlock(layout, maximum=False)
 
 
 def test_tome_merges_the_most_similar_pairs() -> None:
@@ -125,21 +127,23 @@ def test_tome_merges_the_most_similar_pairs() -> None:
 
 
 @pytest.mark.parametrize("maximum", [False, True])
-@pytest.mark.parametrize("grid", [(4, 6), (3, 5)], ids=str)
-def test_pooling_is_torch_pooling_of_the_grid(grid: tuple[int, int], maximum: bool) -> None:
+@pytest.mark.parametrize(("grid", "prefix"), [((4, 6), "class token"), ((3, 5), "registers")], ids=str)
+def test_pooling_is_torch_pooling_of_the_grid(grid: tuple[int, int], prefix: str, maximum: bool) -> None:
     rows, columns = grid
     torch.manual_seed(0)
-    layout = Layout(1, tuple((i, j) for i in range(rows) for j in range(columns)))
-    x = torch.randn(2, 1 + rows * columns, 8)
+    geometry = backbone_of(grid, prefix).geometry
+    prefixes = geometry.num_prefix_tokens
+    reducer = build_reducer("max-pool" if maximum else "average-pool", geometry, Layout.of(geometry), {"block": 0})
+    x = torch.randn(2, prefixes + rows * columns, 8)
     unused = torch.empty(0)
-    pooled, _ = PoolBlock(layout, maximum)(Tokens(x, None), unused, unused)
-    image = x[:, 1:].mT.unflatten(-1, grid)
+    pooled, _ = reducer.blocks[0](Tokens(x, None), unused, unused)
+    image = x[:, prefixes:].mT.unflatten(-1, grid)
     if maximum:
         expected = nn.functional.max_pool2d(image, (1, 2), ceil_mode=True)
     else:
         expected = nn.functional.avg_pool2d(image, (1, 2), ceil_mode=True, count_include_pad=False)
-    torch.testing.assert_close(pooled[:, 1:], expected.flatten(2).mT)
-    assert torch.equal(pooled[:, 0], x[:, 0])
+    torch.testing.assert_close(pooled[:, prefixes:], expected.flatten(2).mT)
+    assert torch.equal(pooled[:, :prefixes], x[:, :prefixes])
 
 
 def test_a_block_that_is_named_twice_is_refused() -> None:
