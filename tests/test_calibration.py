@@ -47,6 +47,13 @@ def test_points_of_few_pairs_are_read_with_those_beside_them() -> None:
     assert Calibration((fewest,)).ratios == (pytest.approx(2.15),)
 
 
+def test_points_further_off_are_read_as_well_if_those_beside_are_few() -> None:
+    few, many = point(2, 1.2), point(4, *[2.0] * 12)
+    assert Calibration((few, many)).ratios == (2.0, 2.0)
+    assert Calibration((point(1, 1.0), few, many)).ratios == (2.0, 2.0, 2.0)
+    assert Calibration((point(1, *[2.0] * 12), few, point(4, 1.0))).ratios == (2.0, 2.0, 2.0)
+
+
 def test_forwards_take_turns() -> None:
     order: list[bool] = []
     times = {True: iter([1.0, 9.0, 2.0]), False: iter([3.0, 4.0, 50.0])}

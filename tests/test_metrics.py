@@ -138,6 +138,15 @@ def test_shadows_tell_time_and_agreement_by_task() -> None:
     )
 
 
+def test_a_shadow_is_told_once_all_of_it_is_counted() -> None:
+    """A reading may fall between its counters."""
+    made = metrics()
+    made.count_shadow(["digits"], [True], reduced_seconds=0.0, full_seconds=0.0)
+    assert [saving.shadow for saving in savings_of(made)] == [None]
+    made.count_shadow(["digits"], [True], reduced_seconds=1.0, full_seconds=0.0)
+    assert [saving.shadow for saving in savings_of(made)] == [None]
+
+
 def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:
     made = metrics()
     assert [saving.task for saving in savings_of(made)] == ["digits"]

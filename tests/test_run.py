@@ -22,6 +22,7 @@ from fpet.run import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+STILL_BDM = Method("bdm", {**BDM.arguments, "dropout": 0.0})
 RECIPE = Recipe(epochs=8, batch_size=16, lr=1e-1, warmup_epochs=1, validate_every=1)
 
 
@@ -60,6 +61,33 @@ def test_each_step_is_taken_at_the_rate_of_its_epoch(backbone: Backbone, digits:
             run.advance(lambda: None)
     assert rates == [{RECIPE.learning_rate(epoch)} for epoch in range(3) for _ in range(run.steps)]
     assert len(set(map(tuple, rates))) == 2  # the first two are equal
+
+
+def test_stochastic_depth_is_that_of_the_recipe(backbone: Backbone, digits: Dataset) -> None:
+    with torch.random.fork_rng(devices=[]):
+        run = Run(small_header(backbone), backbone, digits, dataclasses.replace(RECIPE, drop_path=0.25))
+    assert [each.p for each in run.model.drop_path] == [0, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("reducer", "batch_size"), [(STILL_BDM, 16), (Method("ltmp"), 80)], ids=["mean", "with a penalty"]
+)
+def test_the_loss_of_an_epoch_is_that_of_its_images(
+    backbone: Backbone, digits: Dataset, reducer: Method, batch_size: int
+) -> None:
+    """At such a rate no step changes a weight."""
+    recipe = Recipe(epochs=1, batch_size=batch_size, lr=1e-30, min_lr=0, warmup_epochs=0, drop_path=0)
+    header = small_header(backbone, Method("lora", {"dropout": 0.0}), reducer)
+    with torch.random.fork_rng(devices=[]):
+        run = Run(header, backbone, digits, recipe)
+        run.advance(lambda: None)
+    train = digits.train.resized(header.preprocessing)
+    with torch.no_grad():
+        tokens, sizes = run.model.train().encode(header.preprocessing.normalize(train.images, torch.float32))
+        loss = F.cross_entropy(run.model.head(run.model.pool(tokens)), train.targets)
+        penalty = run.model.reducer.penalty(sizes)
+    assert run.log[0]["loss"] == pytest.approx(float(loss + penalty), rel=1e-5)
+    assert (penalty > 0) == (reducer.kind == "ltmp")
 
 
 @pytest.mark.parametrize("adapter", sorted(ADAPTERS))

@@ -12,11 +12,11 @@ from torch import nn
 
 from fpet.adapters import build_adapter
 from fpet.backbone import Backbone, create_backbone
-from fpet.block import DropPath
+from fpet.block import DropPath, adapted_block
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.reducers import build_reducer
-from fpet.tokens import Layout
+from fpet.tokens import Layout, Tokens
 from fpet.vit import AdaptedViT, check_parity
 
 COVERED: list[tuple[str, dict[str, object]]] = [
@@ -149,6 +149,20 @@ def test_stochastic_depth_keeps_the_mean() -> None:
 def test_stochastic_depth_rises_from_zero() -> None:
     rates = [each.p for each in small_model(drop_path=0.5).drop_path]
     assert rates == pytest.approx([0, 0.25, 0.5])
+
+
+@pytest.mark.parametrize("adapter", ["lora", "adaptformer"])
+def test_stochastic_depth_drops_both_branches_but_not_what_stands_beside_them(adapter: str) -> None:
+    model = small_model("none", adapter)
+    block, adapting, reduce = model.backbone.vit.blocks[0], model.adapter.blocks[0], model.reducer.blocks[0]
+    perturb(adapting, 0.2)
+    x = torch.randn(2, 65, 48)
+    with torch.inference_mode():
+        kept = adapted_block(block, adapting, reduce, DropPath(0.5).eval(), Tokens(x, None)).x
+        dropped = adapted_block(block, adapting, reduce, DropPath(1 - 1e-9).train(), Tokens(x, None)).x
+        beside = adapting.up(adapting.down(x).relu()) if adapter == "adaptformer" else torch.zeros_like(x)
+    torch.testing.assert_close(dropped, x + beside)
+    assert not torch.allclose(kept, dropped, atol=0.1)
 
 
 def test_mean_pooling_weighs_tokens_by_size() -> None:
