@@ -66,7 +66,7 @@ class FairQueue(Generic[Group, Kind, Entry]):
         group, places = self._next(), Counter(kind for kinds in self._groups.values() for kind in kinds)
         kinds = self._groups.pop(group)
         share = sum(1 / places[kind] for kind in kinds)
-        self._now = start = max(self._now, self._starts[group])
+        self._now = start = self._starts[group]
         wanted = size(sum(len(entries) for entries in kinds.values()))
         # Of no more kinds than get an entry: the others keep their places before those that were served.
         turns = deque((kind, kinds.pop(kind)) for kind in list(islice(kinds, min(max_kinds, wanted))))

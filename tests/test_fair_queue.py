@@ -88,8 +88,67 @@ def test_who_comes_seldom_waits_for_one_turn_of_each_other_at_most(batches: int)
     assert "seldom" in load.order[-3:]
 
 
+def test_who_comes_late_is_given_nothing_for_the_time_before() -> None:
+    load = Load([("first", 0, 32), ("second", 1, 32)])
+    load.serve(100)
+    for _ in range(32):
+        load.ask("late", 2)
+    load.serve(30)
+    assert Counter(load.order[-30:]) == {"first": 10, "second": 10, "late": 10}
+
+
+def test_who_asks_again_once_it_is_answered_has_no_more_than_others() -> None:
+    """It leaves the queue with each of its entries, but what it had is held against it."""
+    queue: FairQueue[str, int, int] = FairQueue()
+    numbers, had, costs = itertools.count(), Counter[str](), {"long": 8, "short": 1}
+    for group in ("long", "short", "short"):
+        queue.add(group, len(group), next(numbers))
+    for _ in range(900):
+        group, _, charge = queue.take(1, lambda _: 1)
+        charge(costs[group])
+        had[group] += costs[group]
+        queue.add(group, len(group), next(numbers))
+    assert had["long"] == pytest.approx(had["short"], rel=0.05)
+
+
+def test_who_asked_again_before_it_was_charged_gets_no_turns_back() -> None:
+    queue: FairQueue[str, int, int] = FairQueue()
+    numbers = itertools.count()
+    queue.add("a", 0, next(numbers))
+    _, _, charge_late = queue.take(1, lambda _: 1)
+    for _ in range(100):
+        queue.add("b", 1, next(numbers))
+    order = []
+    for turn in range(90):
+        if turn == 50:
+            queue.add("a", 0, next(numbers))
+            charge_late(1.0)
+        group, _, charge = queue.take(1, lambda _: 1)
+        charge(1.0)
+        order.append(group)
+        if group == "a":
+            queue.add("a", 0, next(numbers))
+    assert order[:50] == ["b"] * 50
+    assert abs(order[50:].count("a") - 20) <= 1
+
+
 class Group:
     """One that can be forgotten."""
+
+
+def test_a_group_whose_entries_all_left_is_forgotten() -> None:
+    queue: FairQueue[object, int, int] = FairQueue()
+    first = Group()
+    known = weakref.ref(first)
+    queue.add("other", 1, 0)
+    for number in range(2):
+        queue.add(first, 0, number)
+    for number in range(2):
+        queue.discard(first, 0, number)
+    queue.discard(first, 0, 0)  # once more does nothing
+    assert len(queue) == 1
+    del first
+    assert known() is None
 
 
 def test_what_was_taken_is_not_held_against_anybody_once_nobody_waits() -> None:

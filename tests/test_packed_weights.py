@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from serving import write_task
-from small import BDM, small_backbone, small_header
+from small import ARCHITECTURE, ARGUMENTS, BDM, small_backbone, small_header
 from torch import nn
 
+from fpet.backbone import Backbone, create_backbone
 from fpet.header import HeadSpec, Method
 from fpet.linear import LowBitLinear
+from fpet.mixed import Template
 from fpet.packed_weights import PackedWeights, at_rest
 from fpet.packing import check_tensors, pack_module, quantised_layers
 from fpet.quantize import BITS
@@ -23,15 +25,22 @@ from fpet.vit import AdaptedViT
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PLAIN = HeadSpec()
-# Widths that fill no byte, no cache line and no number of bytes among them.
+# Widths that fill no cache line among them.
 ADAPTERS = [Method(kind, {"dim": dim}) for kind in ("lora", "adaptformer") for dim in (3, 8)]
 
 
 def low_bit(
-    path: Path, adapter: Method, bits: int, dtype: torch.dtype, *, head: HeadSpec = PLAIN, seed: int = 0
+    path: Path,
+    adapter: Method,
+    bits: int,
+    dtype: torch.dtype,
+    *,
+    head: HeadSpec = PLAIN,
+    seed: int = 0,
+    backbone: Backbone | None = None,
 ) -> tuple[Task, AdaptedViT]:
     """A task and its model, as loaded from its file; the reducer has one bit a weight."""
-    backbone = small_backbone()
+    backbone = backbone or small_backbone()
     method = Method(adapter.kind, {**adapter.arguments, "bits": bits})
     header = dataclasses.replace(small_header(backbone, method, BDM), head=head)
     write_task(path, header, backbone, seed)
@@ -61,6 +70,22 @@ def test_what_is_unpacked_is_what_was_packed(
         assert len(parameter.unique()) <= 2 ** layers[name].bits
 
 
+@pytest.mark.parametrize("bits", BITS)
+def test_the_last_byte_may_hold_more_codes_than_there_are_weights(tmp_path: Path, bits: int) -> None:
+    backbone = create_backbone(ARCHITECTURE, {**ARGUMENTS, "embed_dim": 21})  # no multiple of it fills whole bytes
+    adapter = Method("lora", {"dim": 3})
+    task, model = low_bit(
+        tmp_path / "a.safetensors", adapter, bits, torch.float32, head=HeadSpec(bits), backbone=backbone
+    )
+    assert any(layer.weight.numel() * bits % 8 for layer in quantised_layers(model.trainable()).values()) == (bits < 8)
+    weights, unpacked = Weights.of(model), PackedWeights.of(model, task.tensors).unpack()
+    images = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        embeddings, same = (Template(model).features([one, one], images) for one in (weights, unpacked))
+        assert torch.equal(embeddings, same)
+        assert torch.equal(weights.logits(embeddings), unpacked.logits(embeddings))
+
+
 def test_codes_are_held_as_they_lie_in_the_file(tmp_path: Path) -> None:
     task, model = low_bit(tmp_path / "a.safetensors", Method("lora", {"dim": 32}), 1, torch.bfloat16)
     packed = at_rest(model, task.tensors)
@@ -68,6 +93,7 @@ def test_codes_are_held_as_they_lie_in_the_file(tmp_path: Path) -> None:
     codes = sum(tensor.nbytes for name, tensor in task.tensors.items() if name.endswith(".codes"))
     others = sum(tensor.numel() for name, tensor in task.tensors.items() if not name.endswith((".codes", ".stats")))
     assert (packed.codes.nbytes, packed.kept.nbytes) == (codes, 2 * others)
+    assert packed.nbytes == codes + 2 * others + 8 * len(quantised_layers(model.trainable()))
     assert packed.nbytes < sum(tensor.nbytes for tensor in task.tensors.values())
     assert 5 * packed.nbytes < Weights.of(model).nbytes
 
