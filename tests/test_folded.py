@@ -203,6 +203,26 @@ def test_what_is_pinned_stays_and_what_cannot_fit_is_refused(instance: Instance)
         FoldedCache[str](0, lambda: None).add("a", instance)
 
 
+def test_what_is_put_in_again_counts_as_asked_for(instance: Instance) -> None:
+    cache: FoldedCache[str] = FoldedCache(80, lambda: None)
+    for key in "abac":
+        cache.add(key, sized(instance, 40))
+    assert kept(cache) == "ac"
+    cache.add("a", sized(instance, 50))  # it does not make room for itself
+    assert kept(cache) == "a"
+
+
+@pytest.mark.parametrize(("size", "room"), [(40, True), (41, False), (101, False)])
+def test_what_fits_is_what_finds_room(instance: Instance, size: int, room: bool) -> None:
+    cache: FoldedCache[str] = FoldedCache(100, lambda: None)
+    cache.add("a", sized(instance, 30), pinned=True)
+    for key in "bc":
+        cache.add(key, sized(instance, 30))
+    assert cache.fits("d", size, lambda key: key == "b") == room
+    assert cache.fits("c", size + 30, lambda key: key == "b") == room  # in its own place
+    assert kept(cache) == "abc"
+
+
 def test_only_what_may_go_makes_room(instance: Instance) -> None:
     cache: FoldedCache[str] = FoldedCache(100, lambda: None)
     for key in "abc":

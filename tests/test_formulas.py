@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from pairs import IMAGES, model_of, new_backbone
-from torch import Tensor
+from torch import Tensor, nn
 
 from fpet.adapters import build_adapter
 from fpet.backbone import Backbone, create_backbone
 from fpet.errors import UnsupportedError
+from fpet.reducers import build_reducer
+from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
 SCALE = 0.5
@@ -116,6 +118,46 @@ def test_prompts_stand_between_the_class_token_and_the_patches(backbone: Backbon
                 x = torch.cat([x[:, :1], own, x[:, -patches:]], dim=1)
             x = block(x)
         torch.testing.assert_close(model.tokens(IMAGES).x, vit.norm(x), rtol=1e-4, atol=1e-4)
+    assert model.tokens_in == model.tokens_out == model.unreduced().tokens_out == x.shape[1]
+
+
+STARTS: dict[str, list[dict[str, object]]] = {
+    "adaptformer": [{}, {"bits": 1}],
+    "bitfit": [{}],
+    "convpass": [{}],
+    "fact-tk": [{}],
+    "fact-tt": [{}],
+    "full": [{}],
+    "lora": [{}, {"targets": "k+fc1"}, {"targets": "qkv+proj+fc2"}, {"bits": 1}],
+    "repadapter": [{}, {"groups": 1}],
+}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "arguments"), [(kind, arguments) for kind, given in STARTS.items() for arguments in given], ids=str
+)
+def test_training_starts_at_the_backbone(backbone: Backbone, adapter: str, arguments: dict[str, object]) -> None:
+    """A quantised matrix has a spread, which is small."""
+    torch.manual_seed(0)
+    adapting = build_adapter(adapter, backbone.geometry, arguments)
+    reducer = build_reducer("none", backbone.geometry, Layout.of(backbone.geometry), {})
+    model = AdaptedViT(backbone, adapting, reducer, nn.Identity()).eval()
+    stock: Any = backbone.vit
+    with torch.inference_mode():
+        expected = stock.forward_features(IMAGES)
+        torch.testing.assert_close(model.tokens(IMAGES).x, expected, rtol=0, atol=0.02 if "bits" in arguments else 1e-5)
+
+
+def test_matching_starts_at_the_keys(backbone: Backbone) -> None:
+    torch.manual_seed(0)
+    geometry = backbone.geometry
+    found = []
+    for refine in (True, False):
+        reducer = build_reducer("bdm", geometry, Layout.of(geometry), {"block": 1, "refine": refine})
+        model = AdaptedViT(backbone, build_adapter("none", geometry, {}), reducer, nn.Identity()).eval()
+        with torch.inference_mode():
+            found.append(model.tokens(IMAGES).size)
+    assert torch.equal(*found)
 
 
 def test_prompts_start_uniform_within_their_bound() -> None:

@@ -119,6 +119,14 @@ def test_a_tie_goes_to_one_target() -> None:
         assert torch.equal(assign(scores, differentiable).sum(dim=-1), torch.ones(1, 4))
 
 
+def test_where_there_is_one_target_all_go_there() -> None:
+    scores = torch.tensor([[[0.25], [-0.5]]], requires_grad=True)
+    assignment = assign(scores, differentiable=True)
+    assert assignment.tolist() == [[[1.0], [1.0]]]
+    assignment.sum().backward()
+    torch.testing.assert_close(scores.grad, torch.zeros(1, 2, 1))  # its own score is the mean of the best
+
+
 def test_assignment_has_the_straight_through_gradient() -> None:
     torch.manual_seed(0)
     scores = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)

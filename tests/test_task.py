@@ -74,8 +74,10 @@ def test_a_saved_task_answers_as_the_trained_model(
     methods = {"adapter": completed(ADAPTERS, adapter), "reducer": completed(REDUCERS, reducer)}
     assert task.header == dataclasses.replace(header, **methods)  # it does not depend on what defaults will be
     images = torch.randn(2, 3, 32, 32)
+    built = task.build(backbone)
+    assert not any(parameter.requires_grad for parameter in built.parameters())
     with torch.inference_mode():
-        torch.testing.assert_close(task.build(backbone)(images), model.eval()(images), rtol=0, atol=1e-5)
+        torch.testing.assert_close(built(images), model.eval()(images), rtol=0, atol=1e-5)
 
 
 def test_a_quantised_head_is_stored_packed(tmp_path: Path, backbone: Backbone) -> None:

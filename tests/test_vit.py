@@ -200,3 +200,5 @@ def test_under_autocast_images_may_be_of_either_dtype() -> None:
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         for dtype in (torch.float32, torch.bfloat16):
             assert model(torch.zeros(1, 3, 64, 64, dtype=dtype)).shape == (1, 5)
+        with pytest.raises(TypeError, match="not uint8"):
+            model(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
