@@ -11,7 +11,9 @@ import torch
 from counted import saving_of
 from folding_part import ALWAYS, NEVER, PIXELS, Part, parts
 from serving import Files, write_foldable
+from small import ARCHITECTURE, ARGUMENTS
 
+from fpet.backbone import create_backbone, save_backbone
 from fpet.header import Method
 from service.errors import ConflictError, InvalidRequestError
 from service.folded import FoldedCache
@@ -183,7 +185,9 @@ def test_for_what_is_out_of_service_nobody_makes_room(small_files: Files, tmp_pa
         assert (part.folded(first), part.value("evictions_total")) == (True, 0)
 
 
-def test_a_file_that_was_replaced_is_not_folded_under_the_old_digest(small_files: Files, tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_is_not_folded_under_the_old_digest(
+    small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = Files(tmp_path / "backbone.safetensors", tmp_path)
     shutil.copy(small_files.backbone, files.backbone)
     with parts(files, dtype=torch.bfloat16) as part:
@@ -195,8 +199,12 @@ def test_a_file_that_was_replaced_is_not_folded_under_the_old_digest(small_files
         part.folding.pin(task)  # from the backbone's file, as it serves in bfloat16
         assert part.folded(task)
         part.folding.unpin(task)
-        files.backbone.unlink()
         other = part.serve(write_foldable(tmp_path, "other"))
+        save_backbone(files.backbone, create_backbone(ARCHITECTURE, ARGUMENTS).vit, ARCHITECTURE, ARGUMENTS, {})
+        with pytest.raises(ConflictError, match="its file or the backbone's is another by now"):
+            part.folding.pin(other)
+        assert f"{files.backbone}: the file is another one by now" in caplog.text
+        files.backbone.unlink()
         with pytest.raises(ConflictError, match="its file or the backbone's is another by now"):
             part.folding.pin(other)
 

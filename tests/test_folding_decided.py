@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,11 +62,15 @@ def test_what_shares_its_batches_is_not_folded_if_that_makes_a_forward_more(
     caplog.set_level("INFO", logger="service.folding")
     with timed(small_files, monkeypatch, 0.005) as part:
         hot, other = (part.serve(write_foldable(tmp_path, name, seed)) for seed, name in enumerate(("hot", "other")))
+        sizes = Counter[int]()
+        layer = part.engine.backbone.vit.get_submodule("blocks.0.attn.qkv")
+        layer.register_forward_hook(lambda _, given, __: sizes.update([len(given[0])]))
         for _ in range(3):
-            part.count(hot, 1008, other, own=8)
+            part.count(hot, 1008, other, own=5)
         assert not part.folded(hot)
+        assert sizes[16] == sizes[5] == sizes[11] > 0
         # Tried once: the next times nothing would be different.
-        assert caplog.text.count("the task hot: batches of 8 of its images and 8 of others take 15.00 ms folded") == 1
+        assert caplog.text.count("the task hot: batches of 5 of its images and 11 of others take 15.00 ms folded") == 1
         part.count(hot, 2016)
         assert part.folded(hot)
 

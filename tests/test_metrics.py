@@ -6,7 +6,7 @@ from collections import Counter
 
 from counted import savings_of
 
-from service.metrics import MAX_TASK_LABELS, Forward, Metrics
+from service.metrics import MAX_TASK_LABELS, Forward, Metrics, Reading
 from service.schemas import ShadowSavings, TaskSavings
 from service.statistics import Statistics
 from service.task_labels import OTHER, TaskLabels
@@ -28,7 +28,9 @@ def test_every_series_starts_at_zero() -> None:
     assert value(made, "failures_total", reason="overloaded") == 0
     assert value(made, "forward_seconds_total", task="digits", tokens="reduced") == 0
     assert value(made, "forward_baseline_seconds_total", task="digits", source="calibrated") == 0
-    assert value(made, "task_loads_total", result="failed") == 0
+    assert value(made, "requests_total", task=OTHER, code="200") == 0
+    assert [value(made, "task_loads_total", result=result) for result in ("loaded", "failed", "refused")] == [0] * 3
+    assert [value(made, "batches_total", path=path) for path in ("mixed", "captured", "folded")] == [0] * 3
     assert value(made, "queue_size") == 0
 
 
@@ -58,6 +60,7 @@ def test_task_labels_are_capped() -> None:
     labels = {made.tasks.of(f"task-{i}") for i in range(2 * MAX_TASK_LABELS)}
     assert len(labels | {"digits"}) == MAX_TASK_LABELS + 1
     assert OTHER in labels
+    assert set(series(made)) == labels | {"digits"}  # nor have the others a size
 
 
 def test_a_task_that_left_keeps_its_counts_until_another_needs_its_label() -> None:
@@ -125,6 +128,19 @@ def test_savings_are_those_of_reduced_forwards() -> None:
     assert value(made, "batch_tasks_sum") == 3
 
 
+def test_without_a_baseline_no_speedup_is_told() -> None:
+    made = metrics()
+    made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=None)])
+    assert [(saving.baseline_seconds, saving.speedup) for saving in savings_of(made)] == [(0.0, None)]
+
+
+def test_a_batch_takes_the_time_of_all_its_tasks() -> None:
+    made = metrics()
+    made.count_batch([Forward(task, True, 1, 10, 5, seconds=1.5, baseline_seconds=None) for task in ("digits", "a")])
+    assert value(made, "forward_duration_seconds_sum", tokens="reduced") == 3.0
+    assert value(made, "forward_duration_seconds_count", tokens="reduced") == 1
+
+
 def test_shadows_tell_time_and_agreement_by_task() -> None:
     made = metrics()
     made.add_task("plain", 1)
@@ -152,6 +168,10 @@ def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:
     assert [saving.task for saving in savings_of(made)] == ["digits"]
     made.count_batch([Forward("a", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
     assert {saving.task: saving.images for saving in savings_of(made)} == {"digits": 0, OTHER: 2}
+
+
+def test_what_nobody_counted_reads_as_nothing() -> None:
+    assert Reading(metrics().registry).value("images_total", task="a", tokens="reduced") == 0
 
 
 def test_two_services_in_one_process_do_not_share_counters() -> None:

@@ -173,3 +173,21 @@ def test_each_epoch_has_an_order_of_its_own(backbone: Backbone, digits: Dataset)
     orders = torch.cat(batches).view(3, -1).tolist()
     assert all(sorted(order) == list(range(len(digits.train))) for order in orders)
     assert orders[0] != orders[1] != orders[2] != orders[0]
+
+
+def test_processes_have_one_order_but_drop_on_their_own(backbone: Backbone, digits: Dataset) -> None:
+    batches: dict[int, list[list[int]]] = {0: [], 1: []}
+    seeds: dict[int, set[int]] = {0: set(), 1: set()}
+
+    class Watched(Group):
+        def share(self, batch: torch.Tensor) -> torch.Tensor:
+            batches[self.rank].append(batch.tolist())
+            seeds[self.rank].add(torch.initial_seed())
+            return batch
+
+    for rank in batches:
+        with torch.random.fork_rng(devices=[]):
+            run = Run(small_header(backbone), backbone, digits, RECIPE, Watched(rank))
+            run.advance(lambda: None)
+    assert batches[0] == batches[1]
+    assert len(seeds[0] | seeds[1]) == 2

@@ -26,6 +26,7 @@ COVERED: list[tuple[str, dict[str, object]]] = [
     ("deit3_small_patch16_224", {}),
     ("vit_small_patch14_reg4_dinov2", {"img_size": 112}),
     ("vit_base_patch32_clip_224", {}),
+    ("vit_tiny_patch16_224", {"qk_norm": True, "scale_attn_norm": True, "scale_mlp_norm": True}),
 ]
 SMALL: dict[str, object] = {"img_size": 64, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 3}
 
