@@ -94,7 +94,7 @@ def test_a_folder_may_be_read_in_several_ways(
     folder = str(tmp_path / "own")
     plan = (
         PLAN.partition("[[method]]")[0]
-        .replace("100", "4")
+        .replace("= 100", "= 4")
         .replace('"digits", "nowhere"', f'"{folder}", {{ folder = "{folder}", split_seed = 5, skip_broken = true }}')
     )
     (tmp_path / "plan.toml").write_text(plan + '[[method]]\nname = "Linear"\nadapter = "none"\nreducer = "none"\n')
@@ -167,7 +167,7 @@ def test_a_run_that_is_done_has_no_failed_row_once_its_data_is_back(backbone_fil
     own = tmp_path / "own"
     for index in range(20):
         picture(own / "ab"[index % 2] / f"{index}.png", 10 * index)
-    plan = with_empty(tmp_path).partition("[[method]]")[0].replace("100", "4").replace('"digits"', f'"{own}"')
+    plan = with_empty(tmp_path).partition("[[method]]")[0].replace("= 100", "= 4").replace('"digits"', f'"{own}"')
     (tmp_path / "plan.toml").write_text(plan + '[[method]]\nname = "Linear"\nadapter = "none"\nreducer = "none"\n')
     again, output = command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone_file), tmp_path / "table.csv"
     assert main(again) == 1
