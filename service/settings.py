@@ -207,7 +207,7 @@ class Settings(BaseSettings):
             if values.get(name) is not None:
                 raise ValueError(f"{name} and {name}_file: give one of them")
             try:
-                text = Path(str(file)).read_text()
+                text = Path(str(file)).read_text("utf-8-sig")  # a mark of UTF-8 is no part of a key
             except OSError as error:
                 raise ValueError(f"{name}_file: {file} cannot be read: {error.strerror}") from error
             except UnicodeDecodeError as error:

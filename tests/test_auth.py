@@ -209,6 +209,13 @@ def test_a_key_that_cannot_be_sent_keeps_the_service_from_starting(tmp_path: Pat
         assert "second-part" not in str(caught.value)
 
 
+def test_a_mark_of_utf8_is_no_part_of_a_key(tmp_path: Path) -> None:
+    for name, key in (("admin", ADMIN), ("keys", FIRST)):
+        (tmp_path / name).write_text(key, "utf-8-sig")
+    settings = Settings(admin_key_file=tmp_path / "admin", api_keys_file=tmp_path / "keys", tasks=tmp_path)
+    assert (settings.admin_key, settings.api_keys) == (SecretStr(ADMIN), (SecretStr(FIRST),))
+
+
 def test_the_file_of_the_admin_key_holds_one(tmp_path: Path) -> None:
     (tmp_path / "admin").write_text(f"{FIRST}\n{SECOND}\n")
     with pytest.raises(ValidationError, match=r"admin_key\n.* it has to be one line of UTF-8") as caught:
