@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 from changing import put, task_file
 from serving import ADMIN, KEY, Files, serving, small_settings
+from test_catalog import scan
 
 from fpet.header import Method
 
@@ -25,7 +27,8 @@ def test_neither_a_look_at_the_folder_nor_another_task_has_it_timed_again(
         data = task_file(tmp_path, "other", adapter=Method("lora", {"dim": 4}))
         assert put(service, "other", data).status_code == 201
         for _ in range(5):
-            asyncio.run_coroutine_threadsafe(runtime.administer(runtime.catalog.scan), service.loop).result()
+            looking = runtime.administer(partial(scan, runtime.catalog))
+            asyncio.run_coroutine_threadsafe(looking, service.loop).result()
         assert service.client.post("/v1/tasks/plain/load", headers=ADMIN).status_code == 200
         runtime.pools.calibrator.submit(int).result()
         assert caplog.text.count("timing the task other failed") == 1
