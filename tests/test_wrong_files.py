@@ -4,6 +4,7 @@ line."""
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from fpet.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PIPE = {"pipe": "cannot be read: it is not a regular file"}  # and nobody writes to it
+PIPE = {"pipe": "cannot be read: it is not a regular file"}
 AS_TASK = {
     **PIPE,
     "backbone": "this is a backbone, not a task",
@@ -51,6 +52,12 @@ CASES = [
 ]
 
 
+def end_readers(pipe: Path) -> None:
+    """Who opens the pipe finds it empty, instead of waiting for ever."""
+    while True:
+        pipe.open("wb").close()
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One of each kind, and where a command is to write."""
@@ -61,6 +68,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     safetensors.torch.save_file(small_backbone().vit.state_dict(), foreign, {"format": "pt"})
     output, pipe = folder / "output.safetensors", folder / "pipe.safetensors"
     os.mkfifo(pipe)
+    threading.Thread(target=end_readers, args=(pipe,), daemon=True).start()
     return {"task": task, "backbone": backbone, "folded": folded, "foreign": foreign, "pipe": pipe, "output": output}
 
 
