@@ -6,7 +6,8 @@ import ctypes
 import platform
 
 # Of malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_HEAP = 2**26  # bytes; all threads but the first get their memory in pieces of so much
 
 _GLIBC = ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
@@ -21,6 +22,8 @@ def keep_freed_memory() -> None:
     if _GLIBC is not None:
         _GLIBC.mallopt(_M_MMAP_MAX, 0)
         _GLIBC.mallopt(_M_TRIM_THRESHOLD, -1)  # never
+        # Nor a whole piece, which a thread whose others are just about full would take and return again and again.
+        _GLIBC.mallopt(_M_TOP_PAD, _HEAP)
 
 
 def return_freed_memory() -> None:

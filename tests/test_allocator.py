@@ -76,6 +76,37 @@ def test_large_tensors_take_the_memory_of_earlier_ones_until_it_is_returned(comm
         assert returned > of_one / 2
 
 
+_IN_A_THREAD = """
+import resource
+import sys
+import threading
+import numpy as np
+from fpet.allocator import keep_freed_memory
+if sys.argv[1:] == ["kept"]:
+    keep_freed_memory()
+def work():
+    held = [np.ones(2**17) for _ in range(60)]  # in MiB, of the 64 that glibc takes for a thread at once
+    np.ones(2**20)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    for _ in range(10):
+        np.ones(2**20)
+    print(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is nothing to tell other C libraries")
+def test_a_thread_keeps_what_is_freed_of_its_second_piece_of_memory() -> None:
+    def faults(*arguments: str) -> int:
+        run = [sys.executable, "-c", _IN_A_THREAD, *arguments]
+        return int(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
+
+    assert faults("kept") == 0
+    assert faults() > 100
+
+
 _FOLD = """
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
