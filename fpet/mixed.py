@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
-from fpet.adapters.base import why_not_folded
+from fpet.adapters.base import Adapter, why_not_folded
 from fpet.comparison import noise
 from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
@@ -25,7 +24,7 @@ from fpet.programs import Batch, Programs
 from fpet.reducers import REDUCERS
 from fpet.registry import completed
 from fpet.skeleton import Skeleton
-from fpet.task_weights import Weights, aligned_lengths, refuse_latent, site_parameters
+from fpet.task_weights import Weights, aligned_lengths, lay_out, refuse_latent, site_parameters
 from fpet.vit import AdaptedViT
 
 
@@ -53,17 +52,23 @@ class Template:
         refuse_latent(model)
         model = model.in_evaluation()
         parameters = site_parameters(model)
-        lengths = aligned_lengths([parameter.shape for parameter in parameters])
-        starts = accumulate(lengths, initial=0)
-        self._numbers = sum(lengths)
-        empty = [parameter.detach().to("meta").contiguous() for parameter in parameters]
-        self._places = [(one.shape, one.stride(), start) for one, start in zip(empty, starts, strict=False)]
-        self._empty = empty
+        shapes = [parameter.shape for parameter in parameters]
+        self._places = lay_out(shapes)
+        self._numbers = sum(aligned_lengths(shapes))
+        self._empty = empty = [parameter.detach().to("meta") for parameter in parameters]
         bare = AdaptedViT(model.backbone, model.adapter, model.reducer, nn.Identity()).eval()
         # Nothing of the task itself is kept, not even until its family is gone.
         self._models = {
             True: Skeleton(Skeleton(bare, parameters).filled(empty), empty),
             False: Skeleton(Skeleton(bare.unreduced(), parameters).filled(empty), empty),
+        }
+        # For programs of the blocks, beside which nothing else of the model computes.
+        outer = _outside_blocks(model.adapter)
+        outside = [index for index, parameter in enumerate(parameters) if id(parameter) in outer]
+        self._outer_places = [self._places[index] for index in outside]
+        self._outer = {
+            reduced: Skeleton(skeleton.model, [empty[index] for index in outside])
+            for reduced, skeleton in self._models.items()
         }
         self._programs: dict[tuple[bool, bool], Programs] = {}  # by whether they mix tasks, and reduce tokens
         if model.mixes:
@@ -106,7 +111,8 @@ class Template:
             UnsupportedError: for weights of another length, which are those of another family. Another family may have
                 as many, which only `family` tells.
         """
-        return self._models[reduced].filled(self._tensors(sites))
+        self._check_length(sites)
+        return self._models[reduced].filled([place.of(sites) for place in self._places])
 
     def features(self, each: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
         """Pooled embeddings [B, C] of normalised images [B, 3, H, W], the i-th image by the i-th task's weights.
@@ -119,7 +125,7 @@ class Template:
         programs = self._programs.get((is_mixed(each), reduced))
         if programs is None or torch.is_grad_enabled() or torch.is_autocast_enabled(images.device.type):
             return self.batched(each, reduced=reduced).features(images)
-        return programs.features(self._batch(each, images, reduced))
+        return programs.features(self._batch(_stacked(each), images, reduced))
 
     def batched(self, each: Sequence[Weights], *, reduced: bool = True) -> AdaptedViT:
         """The model, without its head, of a batch with the i-th task's weights for its i-th image; as `model`.
@@ -141,22 +147,20 @@ class Template:
             raise UnsupportedError("each image decides how many tokens it keeps, which no program of TorchScript can")
         made = {}
         for reduced, skeleton in self._models.items():
-            batches = [self._batch(each, noise(skeleton.model.vit, len(each)), reduced) for each in examples]
-            made[is_mixed(examples[0]), reduced] = Programs(skeleton.model, self._empty, batches)
+            tried = [self._example(each, reduced) for each in examples]
+            made[is_mixed(examples[0]), reduced] = Programs(skeleton.model, self._empty, tried)
         self._programs |= made  # together, since the times of the two are compared
 
-    def _batch(self, each: Sequence[Weights], images: Tensor, reduced: bool) -> Batch:
-        tensors = self._tensors(_stacked(each))
-        return Batch(self._models[reduced].filled(tensors), images, tensors)
+    @torch.inference_mode()
+    def _example(self, each: Sequence[Weights], reduced: bool) -> tuple[Batch, Tensor]:
+        """A batch of noise, and the answer of the forward in Python to it."""
+        model = self.batched(each, reduced=reduced)
+        images = noise(model.vit, len(each))
+        return self._batch(_stacked(each), images, reduced), model.features(images)
 
-    def _tensors(self, sites: Tensor) -> list[Tensor]:
-        """Views of [P] or [B, P] as the parameters that tasks differ in."""
-        self._check_length(sites)
-        batch, strides, first = sites.shape[:-1], sites.stride()[:-1], sites.storage_offset()
-        return [
-            sites.as_strided((*batch, *shape), (*strides, *stride), first + start)
-            for shape, stride, start in self._places
-        ]
+    def _batch(self, sites: Tensor, images: Tensor, reduced: bool) -> Batch:
+        model = self._outer[reduced].filled([place.of(sites) for place in self._outer_places])
+        return Batch(model, images, sites)
 
     def check(self, each: Sequence[Weights], images: Tensor) -> None:
         """Raises ValueError and UnsupportedError, as `features` would."""
@@ -180,6 +184,13 @@ def is_mixed(each: Sequence[Weights]) -> bool:
 def _stacked(each: Sequence[Weights]) -> Tensor:
     """[P] of all, or [B, P] if they differ."""
     return torch.stack([weights.sites for weights in each]) if is_mixed(each) else each[0].sites
+
+
+def _outside_blocks(adapter: Adapter) -> set[int]:
+    """The identities of the parameters of what acts before the first block or behind the last."""
+    inside = {id(module) for module in adapter.blocks.modules()}
+    outside = [module for module in adapter.modules() if id(module) not in inside]
+    return {id(parameter) for module in outside for parameter in module.parameters(recurse=False)}
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -25,6 +25,7 @@ from fpet.comparison import beyond_rounding
 from fpet.errors import UnsupportedError
 from fpet.reducers.base import BlockReducer
 from fpet.skeleton import Skeleton
+from fpet.task_weights import Place, lay_out
 from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
 
@@ -38,34 +39,37 @@ _HOOKS = "_forward_pre_hooks", "_forward_hooks"
 
 
 class Batch(NamedTuple):
-    """Images [B, 3, H, W], the model that they are for, and its tensors in the place of those parameters that programs
-    are given."""
+    """Images [B, 3, H, W], the model that they are for, and the memory [P] or [B, P] of those parameters that programs
+    are given, if there are any. The model computes what is before its first block and behind its last alone."""
 
     model: AdaptedViT
     images: Tensor
-    tensors: Sequence[Tensor] = ()
+    sites: Tensor | None = None
 
 
 class Programs:
     """The programs of a model's blocks, and one that calls them in their order. Any thread may call the methods.
 
-    model: in evaluation mode; given: those of its parameters that each batch has tensors of its own for; examples:
-    batches to try, by the first of which programs are made where there are none. They compute batches of any size.
+    model: in evaluation mode; given: those of its parameters that each batch has memory of its own for, laid out as
+    `lay_out` does; examples: batches to try, with the model's own answers, by the first of which programs are made
+    where there are none. They compute batches of any size.
 
     Raises:
         UnsupportedError: if they cannot be made, or answer otherwise than the model.
     """
 
-    def __init__(self, model: AdaptedViT, given: Sequence[Tensor], examples: Sequence[Batch]) -> None:
-        places = {id(parameter): place for place, parameter in enumerate(given)}
+    def __init__(self, model: AdaptedViT, given: Sequence[Tensor], examples: Sequence[tuple[Batch, Tensor]]) -> None:
+        self._places = lay_out([parameter.shape for parameter in given])
+        order = {id(parameter): index for index, parameter in enumerate(given)}
         blocks = zip(cast(Any, model.vit).blocks, model.adapter.blocks, model.reducer.blocks, strict=True)
         with torch.inference_mode():
             try:
-                steps = [_Step(_Site(*parts), places) for parts in blocks]
-                self._found = [found for step in steps for found in step.found]
-                self._script = self._make(steps, examples[0])
-                for batch in examples:
-                    self._check(batch)
+                steps = [_Step(_Site(*parts), order) for parts in blocks]
+                frozen = [parameter for step in steps for parameter in step.frozen]
+                self._script = self._make(steps, frozen, examples[0][0])
+                self._frozen = _held(frozen)
+                for batch, answers in examples:
+                    self._check(batch, answers)
             except Exception as error:  # whatever torch, or a foreign method, raises
                 reason = str(error).partition("\n")[0]
                 raise UnsupportedError(f"no program of TorchScript can be made of the model: {reason}") from error
@@ -73,26 +77,33 @@ class Programs:
     def features(self, batch: Batch) -> Tensor:
         """Pooled embeddings [B, C], without a gradient."""
         tokens = Tokens(batch.model.embed(batch.images), None)
-        return batch.model.pool(batch.model.norm(_run(self._script, tokens, _tensors(self._found, batch.tensors))))
+        tokens = _run(self._script, tokens, self._frozen, *_sites(batch))
+        return batch.model.pool(batch.model.norm(tokens))
 
-    def _make(self, steps: Sequence[_Step], batch: Batch) -> Script:
+    def _make(self, steps: Sequence[_Step], frozen: Sequence[Tensor], batch: Batch) -> Script:
         first = tokens = Tokens(batch.model.embed(batch.images), None)
+        given = [place.of(sites) for sites in _sites(batch) for place in self._places]
         links = []
         for step in steps:
-            tensors = _tensors(step.found, batch.tensors)
+            tensors = _tensors(step.given, given, iter(step.frozen))
             links.append(_link(step, tokens, tensors))
             tokens = _run(links[-1].script, tokens, tensors)
-        return _chain(links, first, _tensors(self._found, batch.tensors))
+        return _chain(links, self._places, first, frozen, *_sites(batch))
 
-    def _check(self, batch: Batch) -> None:
-        wrong = beyond_rounding(self.features(batch), batch.model.features(batch.images), batch.images.dtype)
+    def _check(self, batch: Batch, answers: Tensor) -> None:
+        wrong = beyond_rounding(self.features(batch), answers, batch.images.dtype)
         if wrong is not None:
             raise UnsupportedError(f"its answers differ by {wrong:.2g}")
 
 
-def _tensors(found: Sequence[int | Tensor], given: Sequence[Tensor]) -> list[Tensor]:
-    """Parameters for a batch that gives these, by their places among them where they are not the same for all."""
-    return [given[each] if isinstance(each, int) else each for each in found]
+def _sites(batch: Batch) -> tuple[Tensor, ...]:
+    """What a program is given of it beside tokens."""
+    return () if batch.sites is None else (batch.sites,)
+
+
+def _tensors(places: Sequence[int | None], given: Sequence[Tensor], frozen: Iterator[Tensor]) -> list[Tensor]:
+    """A block's parameters: those that are given, by where they are among them, and its own, in their order."""
+    return [next(frozen) if place is None else given[place] for place in places]
 
 
 class _Site(nn.Module):
@@ -110,14 +121,15 @@ class _Site(nn.Module):
 
 
 class _Step:
-    """A block, and where its parameters are to be found; places: of those that each batch gives."""
+    """A block, and its parameters: where they are among those that each batch gives, by `order`, or else themselves."""
 
-    def __init__(self, site: _Site, places: Mapping[int, int]) -> None:
+    def __init__(self, site: _Site, order: Mapping[int, int]) -> None:
         self.site = site
         self.parameters = list(site.parameters())
-        self.found = [places.get(id(parameter), parameter) for parameter in self.parameters]
-        order = {id(parameter): place for place, parameter in enumerate(self.parameters)}
-        ties = tuple(order[id(each)] for _, each in site.named_parameters(remove_duplicate=False))
+        self.given = tuple(order.get(id(parameter)) for parameter in self.parameters)
+        self.frozen = [one for one, place in zip(self.parameters, self.given, strict=True) if place is None]
+        own = {id(parameter): index for index, parameter in enumerate(self.parameters)}
+        ties = tuple(own[id(each)] for _, each in site.named_parameters(remove_duplicate=False))
         self.kind: Hashable = (_described(site), ties)
 
 
@@ -142,11 +154,11 @@ def _comparable(value: object) -> Hashable:
 
 
 class _Link(NamedTuple):
-    """A program of a block, and of how many tensors."""
+    """A program of a block, and where its parameters are among those that a batch gives; None for those of its own."""
 
     key: Hashable
     script: Script
-    tensors: int
+    given: tuple[int | None, ...]
 
 
 # By all that they depend on; with each the block that it was made of, since objects must stay whose identities count.
@@ -166,23 +178,32 @@ def _link(step: _Step, tokens: Tokens, tensors: Sequence[Tensor]) -> _Link:
         block = Skeleton(site, empty)
         return _trace(lambda tokens, given: block.filled(given)(tokens), tokens, tensors), site
 
-    return _Link(key, _program(key, make), len(tensors))
+    return _Link(key, _program(key, make), step.given)
 
 
-def _chain(links: Sequence[_Link], tokens: Tokens, tensors: Sequence[Tensor]) -> Script:
+def _chain(
+    links: Sequence[_Link], places: Sequence[Place], tokens: Tokens, frozen: Sequence[Tensor], *sites: Tensor
+) -> Script:
     """A program that calls those of blocks: so the lock is taken once, and not after each."""
 
-    def forward(tokens: Tokens, given: Sequence[Tensor]) -> Tokens:
-        first = 0
+    def forward(tokens: Tokens, frozen: Sequence[Tensor], *sites: Tensor) -> Tokens:
+        given, own = [place.of(memory) for memory in sites for place in places], iter(frozen)
         for link in links:
-            tokens = _run(link.script, tokens, given[first : first + link.tensors])
-            first += link.tensors
+            tokens = _run(link.script, tokens, _tensors(link.given, given, own))
         return tokens
 
     def make() -> tuple[Script, None]:
-        return _trace(forward, tokens, tensors), None
+        return _trace(forward, tokens, frozen, *sites), None
 
-    return _program(tuple(link.key for link in links), make)
+    return _program((tuple(places), *((link.key, link.given) for link in links)), make)
+
+
+def _held(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The list as TorchScript's own. Whenever it lets go of a tensor that nothing but Python holds then, which it does
+    of each argument after its last use, it takes the interpreter's lock in the middle of a program."""
+    with _alone, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated
+        return cast(Sequence[Tensor], torch.jit.script(list(tensors)))
 
 
 def _program(key: Hashable, make: Callable[[], tuple[Script, _Site | None]]) -> Script:
@@ -194,17 +215,17 @@ def _program(key: Hashable, make: Callable[[], tuple[Script, _Site | None]]) -> 
         return _made[key][0]
 
 
-def _trace(forward: Callable[[Tokens, Sequence[Tensor]], Tokens], tokens: Tokens, tensors: Sequence[Tensor]) -> Script:
+def _trace(forward: Callable[..., Tokens], tokens: Tokens, *given: Sequence[Tensor] | Tensor) -> Script:
     sized = tokens.size is not None
 
-    def flat(x: Tensor, *rest: Tensor) -> Any:
+    def flat(x: Tensor, *rest: Any) -> Any:
         size, given = (rest[0], rest[1:]) if sized else (None, rest)
-        return _flat(forward(Tokens(x, size), given))
+        return _flat(forward(Tokens(x, size), *given))
 
     # The filters of warnings are the process', so that this is done by one thread at a time.
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        script = torch.jit.trace(flat, (*_flat(tokens), *tensors), check_trace=False)
+        script = torch.jit.trace(flat, (*_flat(tokens), *given), check_trace=False)
     for warning in told:  # of what depends on a number, and would stay as it was with this one
         if issubclass(warning.category, TracerWarning):
             raise UnsupportedError(str(warning.message))
@@ -213,9 +234,9 @@ def _trace(forward: Callable[[Tokens, Sequence[Tensor]], Tokens], tokens: Tokens
     return cast(Script, script)
 
 
-def _run(script: Script, tokens: Tokens, tensors: Sequence[Tensor]) -> Tokens:
+def _run(script: Script, tokens: Tokens, *given: Sequence[Tensor] | Tensor) -> Tokens:
     with optimized_execution(False):  # which would make several copies of the program, with all that it calls in each
-        x, *size = script(*_flat(tokens), *tensors)
+        x, *size = script(*_flat(tokens), *given)
     return Tokens(x, size[0] if size else None)
 
 

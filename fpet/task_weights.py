@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,23 @@ _ALIGNMENT = 32
 def aligned_lengths(shapes: Sequence[torch.Size]) -> list[int]:
     """Numbers in the stretches of memory that hold tensors of these shapes, each a multiple of 32."""
     return [-(-shape.numel() // _ALIGNMENT) * _ALIGNMENT for shape in shapes]
+
+
+class Place(NamedTuple):
+    """Where a tensor of that shape lies in a piece of memory."""
+
+    start: int
+    shape: torch.Size
+
+    def of(self, memory: Tensor) -> Tensor:
+        """[P] or [B, P] -> [*shape] or [B, *shape], a view."""
+        return memory.narrow(-1, self.start, self.shape.numel()).view((*memory.shape[:-1], *self.shape))
+
+
+def lay_out(shapes: Sequence[torch.Size]) -> tuple[Place, ...]:
+    """Places for tensors of these shapes, one after the other."""
+    starts = accumulate(aligned_lengths(shapes), initial=0)
+    return tuple(Place(start, shape) for start, shape in zip(starts, shapes, strict=False))
 
 
 def refuse_latent(model: AdaptedViT) -> None:
@@ -53,17 +71,17 @@ class Weights(NamedTuple):
         refuse_latent(model)
         sites, head = site_parameters(model), list(model.head.parameters())
         tensors = [*sites, *head]
-        lengths = aligned_lengths([tensor.shape for tensor in tensors])
+        shapes = [tensor.shape for tensor in tensors]
+        lengths = aligned_lengths(shapes)
         memory = torch.zeros(sum(lengths), dtype=tensors[0].dtype, device=tensors[0].device)
-        for piece, tensor in zip(memory.split(lengths), tensors, strict=True):
-            piece[: tensor.numel()] = tensor.detach().flatten()
-        return cls.within(memory, sum(lengths[: len(sites)]), [tensor.shape for tensor in head])
+        for place, tensor in zip(lay_out(shapes), tensors, strict=True):
+            place.of(memory).copy_(tensor.detach())
+        return cls.within(memory, sum(lengths[: len(sites)]), shapes[len(sites) :])
 
     @classmethod
     def within(cls, memory: Tensor, sites: int, head: Sequence[torch.Size]) -> Weights:
         """Views of a task's memory: as many numbers of adapter and reducer, then tensors of the head's shapes."""
-        pieces = memory[sites:].split(aligned_lengths(head))
-        views = [piece[: shape.numel()].view(shape) for piece, shape in zip(pieces, head, strict=True)]
+        views = [place.of(memory[sites:]) for place in lay_out(head)]
         return cls(memory[:sites], views[0], views[1] if len(views) > 1 else None)
 
     @property

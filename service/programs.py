@@ -16,6 +16,7 @@ from fpet.comparison import noise
 from fpet.errors import UnsupportedError
 from fpet.programs import Batch, Programs
 from fpet.task_weights import Weights
+from fpet.vit import AdaptedViT
 from service.folded import Instance
 from service.loaded import Family
 
@@ -56,13 +57,15 @@ class ProgramMaker:
         """A folded task with programs; itself if there can be none."""
         if not self._useful or instance.reduced.reducer.tokens_vary:
             return instance
-        images = noise(instance.full.vit, 2)
         try:
-            programs = {
-                reduced: Programs(model, (), [Batch(model, images), Batch(model, images[:1])])
-                for reduced, model in ((True, instance.reduced), (False, instance.full))
-            }
+            programs = {True: _programs(instance.reduced), False: _programs(instance.full)}
         except UnsupportedError as error:
             logger.warning("the folded task %s runs in Python: %s", name, error)
             return instance
         return replace(instance, programs=programs)
+
+
+@torch.inference_mode()
+def _programs(model: AdaptedViT) -> Programs:
+    noisy = noise(model.vit, 2)
+    return Programs(model, (), [(Batch(model, images), model.features(images)) for images in (noisy, noisy[:1])])

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 import warnings
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from small import ADAPTFORMER, BDM, METHODS, small_family
+from torch import Tensor
 
 from fpet import programs
 from fpet.adapters.base import BlockAdapter
@@ -22,6 +26,7 @@ from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.mixed import Template
 from fpet.task_weights import Weights
+from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -134,6 +139,49 @@ def test_threads_compute_at_once(tmp_path: Path) -> None:
         assert all(pool.map(same, [0, 1, 2] * 50))
 
 
+@pytest.mark.parametrize("order", [(0,), (0, 1)], ids=["one", "mixed"])
+def test_a_program_computes_without_the_interpreters_lock(
+    tmp_path: Path, order: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TorchScript takes it to let go of a tensor that only Python holds otherwise, such as a parameter: here but for
+    what is each batch's own, which is a few."""
+    template, each = traced(small_family(tmp_path, LORA, BDM))
+    own, images = 100 * [each[i] for i in order], torch.cat(100 * [IMAGES[: len(order)]])
+    run, began, over, at = programs._run, threading.Event(), threading.Event(), [0.0]
+
+    def features() -> float:
+        """Seconds of the processor that it takes."""
+        before = time.thread_time()
+        with torch.inference_mode():
+            template.features(own, images)
+        return time.thread_time() - before
+
+    def begins(script: Any, tokens: Tokens, frozen: Any, sites: Tensor) -> Any:
+        held = programs._held([tokens.x, sites])
+        at[0] = time.thread_time()
+        began.set()
+        done = run(script, tokens, frozen, sites)
+        del held
+        return done
+
+    seconds = min(features() for _ in range(3))
+    monkeypatch.setattr(programs, "_run", begins)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # so that nobody has to let go of it for another
+    try:
+        thread = threading.Thread(target=lambda: (features(), over.wait()))
+        thread.start()
+        began.wait()  # until the program has let go of it, which this thread then has
+        clock, until = time.pthread_getcpuclockid(thread.ident or 0), time.monotonic() + 10
+        while (computed := time.clock_gettime(clock) - at[0]) < seconds / 2 and time.monotonic() < until:
+            pass
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+    thread.join()
+    assert computed >= seconds / 2
+
+
 def test_a_gradient_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
     template, each = traced(small_family(tmp_path, LORA, BDM))
     sites = each[0].sites.clone().requires_grad_()
@@ -190,6 +238,7 @@ from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.mixed import Template
 from fpet.task_weights import Weights
+from fpet.tokens import Tokens
 model = small_family(Path(sys.argv[2]), Method("lora"), BDM)[0]
 template, weights = Template(model), Weights.of(model)
 try:
