@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,16 +24,21 @@ def outputs(
     """
     rows = {task: [row for row, other in enumerate(tasks) if other is task] for task in weights}
     each = [own.logits(_pick(embeddings, rows[task])) for task, own in weights.items()]
-    together = torch.cat([logits.flatten() for logits in each]).float().cpu()
-    vectors = embeddings.float().cpu()
-    answers: dict[int, Output] = {}
-    for own_rows, flat, like in zip(rows.values(), together.split([one.numel() for one in each]), each, strict=True):
-        logits = flat.view(like.shape)
-        left = [tokens[row] for row in own_rows]
-        finite = logits.isfinite().all(dim=1).tolist()
-        own = zip(logits, logits.softmax(dim=1), vectors[own_rows], left, finite, strict=True)
-        answers |= {row: Output(*answer) for row, answer in zip(own_rows, own, strict=True)}
-    return [answers[row] for row in range(len(tasks))]
+    together = torch.cat([one.flatten() for one in each]).float().cpu().numpy()
+    vectors = embeddings.float().cpu().numpy()
+    # Tasks with fewer classes than others have impossible ones, so that one softmax does for all.
+    logits = np.full((len(tasks), max(one.shape[1] for one in each)), -np.inf, np.float32)
+    start = 0
+    for own_rows, one in zip(rows.values(), each, strict=True):
+        logits[own_rows, : one.shape[1]] = together[start : start + one.numel()].reshape(one.shape)
+        start += one.numel()
+    probabilities = torch.from_numpy(logits).softmax(dim=1).numpy()
+    answers = []
+    for row, task in enumerate(tasks):
+        own = slice(len(task.header.labels))
+        finite = bool(np.isfinite(logits[row, own]).all())
+        answers.append(Output(logits[row, own], probabilities[row, own], vectors[row], tokens[row], finite))
+    return answers
 
 
 def _pick(embeddings: Tensor, rows: Sequence[int]) -> Tensor:

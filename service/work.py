@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fpet.task_weights import Weights
 from service.folded import Instance
 from service.loaded import Family, LoadedTask
+
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -33,17 +38,26 @@ class Work:
 
 @dataclass(frozen=True)
 class Output:
-    """The answer for one image, float32 on the CPU: logits [K], probabilities [K], embedding [C].
+    """The answer for one image: logits [K], probabilities [K], embedding [C].
+
+    They are arrays because the event loop has them, and torch gives the interpreter's lock away for each of its
+    operators and each tensor that is freed.
 
     tokens: how many it had after the last block; finite: whether the logits are numbers, as they are not
     if the embedding is not.
     """
 
-    logits: Tensor
-    probabilities: Tensor
-    embedding: Tensor
+    logits: Floats
+    probabilities: Floats
+    embedding: Floats
     tokens: int
     finite: bool
+
+
+def best(values: Floats, count: int) -> list[int]:
+    """Where the largest of them are, the largest first; count: how many, at most as there are."""
+    largest = np.argpartition(values, -count)[-count:]
+    return cast(list[int], largest[np.argsort(-values[largest])].tolist())
 
 
 def blank(task: LoadedTask) -> Work:

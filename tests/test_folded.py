@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -139,7 +140,7 @@ def test_the_embedded_task_answers_alike_in_bfloat16() -> None:
             group = Group(task.family, True, folded)
             batches = [images[i : i + BATCH] for i in range(0, len(images), BATCH)]
             outputs = [output for batch in batches for output in answers(engine, group, task, batch)]
-            logits[f"{dtype} {name}"] = torch.stack([output.logits for output in outputs])
+            logits[f"{dtype} {name}"] = torch.from_numpy(np.stack([output.logits for output in outputs]))
     exact, folded_exact, mixed, folded = logits.values()
     torch.testing.assert_close(folded_exact, exact, rtol=1e-4, atol=1e-4)
     own = slice(len(SAMPLES))

@@ -26,7 +26,7 @@ from service.routes.common import (
 )
 from service.routes.described import BINARY, TIMES, Described, errors, with_headers
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
-from service.work import Output
+from service.work import Output, best
 
 router = APIRouter(tags=["classify"], route_class=Described)
 
@@ -179,10 +179,10 @@ def _top_k(options: Options, task: LoadedTask) -> int:
 
 
 def _best(output: Output, labels: Sequence[str], top_k: int) -> list[Prediction]:
-    values, indices = output.probabilities.topk(top_k)
+    probabilities = output.probabilities
     return [
-        Prediction(label=labels[index], index=index, probability=value)
-        for value, index in zip(values.tolist(), indices.tolist(), strict=True)
+        Prediction(label=labels[index], index=index, probability=float(probabilities[index]))
+        for index in best(probabilities, top_k)
     ]
 
 

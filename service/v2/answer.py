@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from service.loaded import LoadedTask
 from service.v2.binary import pack_bytes
 from service.v2.request import LABELS, Question, WantedOutput
 from service.v2.schemas import InferResponse, OutputTensor
-from service.work import Output
+from service.work import Floats, Output, best
 
 
 @dataclass(frozen=True)
@@ -43,24 +42,21 @@ def _output(wanted: WantedOutput, outputs: Sequence[Output], labels: Sequence[st
     """One output, and its bytes if they are to follow the JSON."""
     if wanted.name == LABELS:
         return _strings(wanted, [[labels[int(one.logits.argmax())]] for one in outputs], [len(outputs)])
-    values = torch.stack([getattr(one, wanted.name) for one in outputs])
+    vectors = [getattr(one, wanted.name) for one in outputs]
     if wanted.classes:
-        rows = _ranked(values, labels, min(wanted.classes, len(labels)))
+        rows = [_ranked(values, labels, min(wanted.classes, len(labels))) for values in vectors]
         return _strings(wanted, rows, [len(rows), len(rows[0])])
-    shape = list(values.shape)
+    together = np.stack(vectors)
+    shape = list(together.shape)
     if not wanted.binary:
-        return OutputTensor(name=wanted.name, datatype="FP32", shape=shape, data=values.flatten().tolist()), b""
-    data = values.numpy().astype("<f4", copy=False).tobytes()
+        return OutputTensor(name=wanted.name, datatype="FP32", shape=shape, data=together.flatten().tolist()), b""
+    data = together.astype("<f4", copy=False).tobytes()
     return _announced(wanted.name, "FP32", shape, data), data
 
 
-def _ranked(values: Tensor, labels: Sequence[str], count: int) -> list[list[str]]:
-    """The classification extension: for each row the best, as value:index:label."""
-    best = values.topk(count)
-    return [
-        [f"{value:f}:{index}:{labels[index]}" for value, index in zip(*row, strict=True)]
-        for row in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    ]
+def _ranked(values: Floats, labels: Sequence[str], count: int) -> list[str]:
+    """The classification extension: the best, as value:index:label."""
+    return [f"{values[index]:f}:{index}:{labels[index]}" for index in best(values, count)]
 
 
 def _strings(wanted: WantedOutput, rows: Sequence[Sequence[str]], shape: list[int]) -> tuple[OutputTensor, bytes]:
