@@ -75,7 +75,7 @@ def show_savings(address: str) -> None:
     print("\nWhat token reduction saved in these requests, as the service reports it (GET /v1/savings)")
     for row in (row for row in get(address, "/v1/savings")["tasks"] if row["images"]):
         print(
-            f"  {row['task']:<14} {row['images']} images  {row['forward_seconds'] * 1e3:.0f} ms, without reduction "
+            f"  {row['task']:<17} {row['images']} images  {row['forward_seconds'] * 1e3:.0f} ms, without reduction "
             f"{row['baseline_seconds'] * 1e3:.0f} ms: speed-up {row['baseline_seconds'] / row['forward_seconds']:.3f}"
         )
 
@@ -100,7 +100,7 @@ def show_forward(names: Sequence[str]) -> None:
             point = measure(batch_size, _REPEATS, stopwatch(model, batch_size, task.header.preprocessing.size))
             reduced, full = point.medians
             print(
-                f"  {name:<14} batch {batch_size:<3} {model.tokens_in} -> {model.tokens_out} tokens "
+                f"  {name:<17} batch {batch_size:<3} {model.tokens_in} -> {model.tokens_out} tokens "
                 f"{reduced * 1e3:7.1f} ms, all tokens {full * 1e3:7.1f} ms: "
                 f"speed-up {statistics.median(point.ratios):.3f}"
             )
