@@ -116,9 +116,12 @@ class Catalog(Entries):
         same = entry.serving(data)
         try:
             loaded = same or self._build(entry, data, self._load)
-        except Exception as error:
-            self._metrics.task_loads.labels("refused" if isinstance(error, FpetError) else "failed").inc()
+        except FpetError as error:
+            self._metrics.task_loads.labels("refused").inc()
             raise InvalidTaskError(log_failure(entry, error, refused=True)) from error
+        except Exception:  # no fault of the client's
+            self._metrics.task_loads.labels("failed").inc()
+            raise
         self._files.require()  # made anew, it would hold this task alone
         try:
             # Not of what lies there by now, which may be another's: that is yet to be looked at.

@@ -157,6 +157,19 @@ def test_clients_are_not_told_what_nobody_foresaw(
     assert "ZeroDivisionError: the details" in caplog.text
 
 
+def test_what_nobody_foresaw_is_no_fault_of_a_file_that_is_put(tmp_path: Path, metrics: Metrics) -> None:
+    def load(*_: object) -> NoReturn:
+        raise ZeroDivisionError("the details")
+
+    write_task(tmp_path / "x", small_header(BACKBONE), BACKBONE)
+    (tmp_path / "tasks").mkdir()
+    catalog = Catalog(tmp_path / "tasks", load, metrics, max_bytes=10**6)
+    with pytest.raises(ZeroDivisionError):
+        catalog.put("digits", (tmp_path / "x").read_bytes())
+    assert (catalog.find("digits"), list((tmp_path / "tasks").iterdir())) == (None, [])
+    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 1
+
+
 def test_what_a_killed_upload_left_is_removed(tmp_path: Path) -> None:
     left, of_others = tmp_path / ".digits.safetensors.a1b2c3d4.fpet-unfinished", tmp_path / ".digits.safetensors.aB3dE6"
     for path in (left, of_others):
