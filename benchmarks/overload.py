@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class Measured:
 
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints two tables."""
+    gc.disable()  # it would walk all answers, for longer than a batch takes, and the service would seem to be late
     queue = str(arguments.max_queue)
     with fpet_serve(tasks_folder(), *in_it(), "--max-queue", queue, "--max-images", "1") as server:
         measured = asyncio.run(_measure(server, arguments))
