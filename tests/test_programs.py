@@ -118,6 +118,16 @@ def test_models_that_are_alike_share_theirs(tmp_path: Path, monkeypatch: pytest.
         traced(small_family(tmp_path, Method("lora", {"dim": 5}), BDM))
 
 
+def test_parameters_that_one_is_given_and_another_holds_are_told_apart(tmp_path: Path) -> None:
+    """As those of the reduction of a linear probe, which tasks share, and of a task that was folded."""
+    made = small_family(tmp_path, Method("none"), BDM)
+    traced(made)
+    model, images = made[0].in_evaluation(), IMAGES[:2]
+    with torch.inference_mode():
+        batch, answers = programs.Batch(model, images), model.features(images)
+        assert torch.equal(programs.Programs(model, (), [(batch, answers)]).features(batch), answers)
+
+
 def test_nothing_of_a_model_is_kept(tmp_path: Path) -> None:
     made = small_family(tmp_path, Method("lora", {"dim": 3}), BDM)
     template, each = traced(made)
