@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS
-from fpet.adapters.base import Adapter, why_not_folded
+from fpet.adapters.base import why_not_folded
 from fpet.comparison import noise
 from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
 from fpet.mixing_check import refuse_unmixable
-from fpet.programs import Batch, Programs
+from fpet.programs import Batch, Program
 from fpet.reducers import REDUCERS
 from fpet.registry import completed
 from fpet.skeleton import Skeleton
@@ -62,15 +62,7 @@ class Template:
             True: Skeleton(Skeleton(bare, parameters).filled(empty), empty),
             False: Skeleton(Skeleton(bare.unreduced(), parameters).filled(empty), empty),
         }
-        # For programs of the blocks, beside which nothing else of the model computes.
-        outer = _outside_blocks(model.adapter)
-        outside = [index for index, parameter in enumerate(parameters) if id(parameter) in outer]
-        self._outer_places = [self._places[index] for index in outside]
-        self._outer = {
-            reduced: Skeleton(skeleton.model, [empty[index] for index in outside])
-            for reduced, skeleton in self._models.items()
-        }
-        self._programs: dict[tuple[bool, bool], Programs] = {}  # by whether they mix tasks, and reduce tokens
+        self._programs: dict[tuple[bool, bool], Program] = {}  # by whether they mix tasks, and reduce tokens
         if model.mixes:
             refuse_unmixable(model)
 
@@ -122,10 +114,10 @@ class Template:
             UnsupportedError: as `model`.
         """
         self.check(each, images)
-        programs = self._programs.get((is_mixed(each), reduced))
-        if programs is None or torch.is_grad_enabled() or torch.is_autocast_enabled(images.device.type):
+        program = self._programs.get((is_mixed(each), reduced))
+        if program is None or torch.is_grad_enabled() or torch.is_autocast_enabled(images.device.type):
             return self.batched(each, reduced=reduced).features(images)
-        return programs.features(self._batch(_stacked(each), images, reduced))
+        return program.features(Batch(images, _stacked(each)))
 
     def batched(self, each: Sequence[Weights], *, reduced: bool = True) -> AdaptedViT:
         """The model, without its head, of a batch with the i-th task's weights for its i-th image; as `model`.
@@ -135,20 +127,20 @@ class Template:
         return self.model(_stacked(each), reduced=reduced)
 
     def trace(self, examples: Sequence[Sequence[Weights]]) -> None:
-        """From now on has `features` run programs (`fpet.programs`) for batches of one task, or those of several,
+        """From now on has `features` run a program (`fpet.programs`) for batches of one task, or those of several,
         whichever the examples are; not where gradients are recorded, nor under autocast.
 
         examples: for the images of a batch each, of two or more at first, all mixed or none.
 
         Raises:
-            UnsupportedError: if no programs can be made, or where each image decides how many tokens it keeps.
+            UnsupportedError: if none can be made, or where each image decides how many tokens it keeps.
         """
         if self.tokens_vary:
             raise UnsupportedError("each image decides how many tokens it keeps, which no program of TorchScript can")
         made = {}
         for reduced, skeleton in self._models.items():
             tried = [self._example(each, reduced) for each in examples]
-            made[is_mixed(examples[0]), reduced] = Programs(skeleton.model, self._empty, tried)
+            made[is_mixed(examples[0]), reduced] = Program(skeleton.model, self._empty, tried)
         self._programs |= made  # together, since the times of the two are compared
 
     @torch.inference_mode()
@@ -156,11 +148,7 @@ class Template:
         """A batch of noise, and the answer of the forward in Python to it."""
         model = self.batched(each, reduced=reduced)
         images = noise(model.vit, len(each))
-        return self._batch(_stacked(each), images, reduced), model.features(images)
-
-    def _batch(self, sites: Tensor, images: Tensor, reduced: bool) -> Batch:
-        model = self._outer[reduced].filled([place.of(sites) for place in self._outer_places])
-        return Batch(model, images, sites)
+        return Batch(images, _stacked(each)), model.features(images)
 
     def check(self, each: Sequence[Weights], images: Tensor) -> None:
         """Raises ValueError and UnsupportedError, as `features` would."""
@@ -184,13 +172,6 @@ def is_mixed(each: Sequence[Weights]) -> bool:
 def _stacked(each: Sequence[Weights]) -> Tensor:
     """[P] of all, or [B, P] if they differ."""
     return torch.stack([weights.sites for weights in each]) if is_mixed(each) else each[0].sites
-
-
-def _outside_blocks(adapter: Adapter) -> set[int]:
-    """The identities of the parameters of what acts before the first block or behind the last."""
-    inside = {id(module) for module in adapter.blocks.modules()}
-    outside = [module for module in adapter.modules() if id(module) not in inside]
-    return {id(parameter) for module in outside for parameter in module.parameters(recurse=False)}
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:

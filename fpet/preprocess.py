@@ -64,9 +64,10 @@ class Preprocessing:
 
 
 @lru_cache(_KEPT)
-def _constants(mean: Triple, std: Triple, device: torch.device) -> Tensor:
-    """Mean and deviation, [1, 2, 3, 1, 1]. They are kept, because a copy to a GPU waits for all that it does."""
-    return torch.tensor([[mean, std]], device=device)[..., None, None]
+def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and deviation, [1, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does."""
+    pair = torch.tensor([mean, std], device=device)[:, None, :, None, None]
+    return pair[0], pair[1]
 
 
 def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
@@ -74,7 +75,9 @@ def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype)
     if images.dtype != torch.uint8:
         given = str(images.dtype).removeprefix("torch.")
         raise TypeError(f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {given}")
-    # What all have in common broadcasts, which is cheaper than a row an image.
-    rows = each[:1] if all(one == each[0] for one in each) else each
-    mean, std = torch.cat([_constants(one.mean, one.std, images.device) for one in rows]).unbind(1)
-    return ((images.float() / 255 - mean) / std).to(dtype)
+    mean, std = _constants(each[0].mean, each[0].std, images.device)
+    if any(one != each[0] for one in each):  # what all have in common broadcasts, which is cheaper than a row an image
+        rows = zip(*(_constants(one.mean, one.std, images.device) for one in each), strict=True)
+        mean, std = map(torch.cat, rows)
+    # In place: each operator and each tensor that is freed gives the interpreter's lock away.
+    return images.float().div_(255).sub_(mean).div_(std).to(dtype)

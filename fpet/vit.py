@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from fpet import ends
 from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.adapters.none import LinearProbe
 from fpet.backbone import Backbone
@@ -108,25 +109,14 @@ class AdaptedViT(nn.Module):
             ValueError: for images of another shape.
         """
         vit: Any = self.vit
-        tokens = Tokens(self.embed(images), None)
+        ends.check_images(images, vit.patch_embed)
+        tokens = Tokens(ends.embed(vit, self.adapter, images), None)
         sizes: list[Tensor | None] = []
         sites = zip(vit.blocks, self.adapter.blocks, self.reducer.blocks, self.drop_path, strict=True)
         for block, adapter, reduce, drop_path in sites:
             tokens = adapted_block(block, cast(BlockAdapter, adapter), cast(BlockReducer, reduce), drop_path, tokens)
             sizes.append(tokens.size)
-        return self.norm(tokens), sizes
-
-    def embed(self, images: Tensor) -> Tensor:
-        """Normalised images [B, 3, H, W] -> tokens [B, N, C] as the first block receives them; raises as `encode`."""
-        vit: Any = self.vit
-        _check_images(images, vit.patch_embed)
-        x = self.adapter.patch_embed(vit.patch_embed, images)
-        return cast(Tensor, vit.norm_pre(self.adapter.pos_embed(vit._pos_embed, x)))
-
-    def norm(self, tokens: Tokens) -> Tokens:
-        """Tokens as the last block leaves them -> tokens after the final norm."""
-        vit: Any = self.vit
-        return Tokens(self.adapter.norm(vit.norm, tokens.x), tokens.size)
+        return ends.norm(vit, self.adapter, tokens), sizes
 
     def features(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> pooled embedding [B, C], by the backbone's own pooling."""
@@ -134,40 +124,11 @@ class AdaptedViT(nn.Module):
 
     def pool(self, tokens: Tokens) -> Tensor:
         """Tokens [B, N', C] after the final norm -> embedding [B, C]."""
-        vit: Any = self.vit
-        x, size = self._without_prompts(tokens)
-        if size is not None and vit.global_pool == "avg":
-            # A mean over patches: each token counts as often as the patches that it stands for.
-            patches = size if vit.pool_include_prefix else size[:, vit.num_prefix_tokens :]
-            x = (x * (size / patches.mean(dim=1, keepdim=True))).to(x.dtype)
-        return cast(Tensor, vit.forward_head(x, pre_logits=True))
-
-    def _without_prompts(self, tokens: Tokens) -> Tokens:
-        """Leaves out the adapter's prompts, which no pooling may count."""
-        first, prompts = self.backbone.geometry.num_prefix_tokens, self.adapter.num_prompts
-        if prompts == 0:
-            return tokens
-        x, size = (
-            part if part is None else torch.cat([part[:, :first], part[:, first + prompts :]], dim=1) for part in tokens
-        )
-        return Tokens(cast(Tensor, x), size)
+        return ends.pool(self.vit, self.adapter, tokens)
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> logits [B, K]."""
         return cast(Tensor, self.head(self.features(images)))
-
-
-def _check_images(images: Tensor, patch_embed: Any) -> None:
-    size, dtype = tuple(patch_embed.img_size), patch_embed.proj.weight.dtype
-    known = isinstance(images, Tensor)
-    casts = known and images.is_floating_point() and torch.is_autocast_enabled(images.device.type)
-    typed = casts or (known and images.dtype == dtype)
-    if not typed or images.ndim != 4 or images.shape[1:] != (3, *size):
-        given = f"{images.dtype} {list(images.shape)}" if known else type(images).__name__
-        raise (ValueError if typed else TypeError)(
-            f"images are normalised {dtype} [B, 3, {size[0]}, {size[1]}], as `Preprocessing.resize` and `normalize` "
-            f"make them, not {given}".replace("torch.", "")
-        )
 
 
 def _sharing_tensors(module: Module) -> Module:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.fold import fold
-from fpet.programs import Batch, Programs
+from fpet.programs import Batch, Program
 from fpet.vit import AdaptedViT
 from service.errors import ConflictError
 
@@ -29,13 +29,13 @@ class Instance:
     reduced: AdaptedViT
     full: AdaptedViT
     bytes: int
-    programs: Mapping[bool, Programs] = field(default_factory=dict)
+    programs: Mapping[bool, Program] = field(default_factory=dict)
 
     def features(self, images: Tensor, *, reduced: bool) -> Tensor:
         """Pooled embeddings [B, C] of normalised images [B, 3, H, W], without a gradient."""
         model = self.reduced if reduced else self.full
-        programs = self.programs.get(reduced)
-        return model.features(images) if programs is None else programs.features(Batch(model, images))
+        program = self.programs.get(reduced)
+        return model.features(images) if program is None else program.features(Batch(images))
 
 
 def make_instance(exact: AdaptedViT, vit: nn.Module) -> Instance:

@@ -14,7 +14,7 @@ import torch
 
 from fpet.comparison import noise
 from fpet.errors import UnsupportedError
-from fpet.programs import Batch, Programs
+from fpet.programs import Batch, Program
 from fpet.task_weights import Weights
 from fpet.vit import AdaptedViT
 from service.folded import Instance
@@ -58,7 +58,7 @@ class ProgramMaker:
         if not self._useful or instance.reduced.reducer.tokens_vary:
             return instance
         try:
-            programs = {True: _programs(instance.reduced), False: _programs(instance.full)}
+            programs = {True: _program(instance.reduced), False: _program(instance.full)}
         except UnsupportedError as error:
             logger.warning("the folded task %s runs in Python: %s", name, error)
             return instance
@@ -66,6 +66,6 @@ class ProgramMaker:
 
 
 @torch.inference_mode()
-def _programs(model: AdaptedViT) -> Programs:
+def _program(model: AdaptedViT) -> Program:
     noisy = noise(model.vit, 2)
-    return Programs(model, (), [(Batch(model, images), model.features(images)) for images in (noisy, noisy[:1])])
+    return Program(model, (), [(Batch(images), model.features(images)) for images in (noisy, noisy[:1])])

@@ -23,6 +23,7 @@ from fpet.fold import fold
 from fpet.header import Method, TaskHeader
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
+from fpet.programs import Batch, Program
 from fpet.task import Task, new_model, save_task
 from fpet.vit import AdaptedViT, check_parity
 from service.settings import Settings
@@ -127,6 +128,15 @@ def test_a_saved_task_on_a_saved_backbone_answers_alike(
         size = model.tokens(images).size
     if size is not None:
         assert torch.equal(size.sum(dim=1), torch.full((3, 1), float(model.tokens_in)))
+
+
+@pytest.mark.parametrize(("family", "pair"), CASES, ids=NAMES)
+def test_a_program_answers_alike(family: str, pair: tuple[Method, Method]) -> None:
+    backbone = backbone_of(family)
+    model, images = model_of(backbone, *pair), images_for(backbone)
+    with torch.inference_mode():
+        program = Program(model, (), [(Batch(images[:2]), model.features(images[:2]))])
+        assert torch.equal(program.features(Batch(images)), model.features(images))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,18 +9,18 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from small import ADAPTFORMER, BDM, METHODS, small_family
-from torch import Tensor
+from torch import Tensor, nn
 
-from fpet import programs
-from fpet.adapters.base import BlockAdapter
+from fpet import programs, scripts
+from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.backbone import create_backbone
 from fpet.errors import UnsupportedError
 from fpet.header import Method
@@ -39,7 +39,7 @@ BATCHES = ((0,), (0, 0), (1, 1, 1, 1, 1), (0, 1), (2, 1, 0), (2, 2, 0, 1, 2))
 @pytest.fixture(autouse=True)
 def none_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program is there from another test."""
-    monkeypatch.setattr(programs, "_made", {})
+    monkeypatch.setattr(scripts, "_made", {})
 
 
 def traced(made: Sequence[AdaptedViT]) -> tuple[Template, list[Weights]]:
@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_forward_in_python(
     template, each = traced(small_family(tmp_path, adapter, reducer, dtype=dtype))
     compare(template, each, reduced=True)
     compare(template, each, reduced=False)
-    monkeypatch.setattr(programs, "_run", None)  # without which no program computes
+    monkeypatch.setattr(programs, "run", None)  # without which no program computes
     with pytest.raises(TypeError), torch.inference_mode():
         template.features([each[0]], IMAGES[:1].to(dtype))
 
@@ -111,7 +111,7 @@ def test_models_that_are_alike_share_theirs(tmp_path: Path, monkeypatch: pytest.
     made = small_family(tmp_path, LORA, BDM)
     traced(made)
     other = create_backbone(made[0].backbone.architecture, made[0].backbone.arguments)
-    monkeypatch.setattr(programs, "_MOST", 0)  # so that nothing can be made any more
+    monkeypatch.setattr(scripts, "_MOST", 0)  # so that nothing can be made any more
     again = [AdaptedViT(other, model.adapter, model.reducer, model.head).eval() for model in made]
     compare(*traced(again), reduced=True)
     with pytest.raises(UnsupportedError, match="no program of TorchScript can be made of the model: there are 0 of"):
@@ -124,16 +124,16 @@ def test_parameters_that_one_is_given_and_another_holds_are_told_apart(tmp_path:
     traced(made)
     model, images = made[0].in_evaluation(), IMAGES[:2]
     with torch.inference_mode():
-        batch, answers = programs.Batch(model, images), model.features(images)
-        assert torch.equal(programs.Programs(model, (), [(batch, answers)]).features(batch), answers)
+        batch, answers = programs.Batch(images), model.features(images)
+        assert torch.equal(programs.Program(model, (), [(batch, answers)]).features(batch), answers)
 
 
 def test_nothing_of_a_model_is_kept(tmp_path: Path) -> None:
     made = small_family(tmp_path, Method("lora", {"dim": 3}), BDM)
     template, each = traced(made)
-    tensors = [weakref.ref(made[0].backbone.vit.get_submodule("blocks.0.attn.qkv").weight), weakref.ref(each[0].sites)]
+    tensors = [weakref.ref(tensor) for tensor in (*made[0].backbone.vit.parameters(), each[0].sites)]
     del made, template, each
-    assert [tensor() for tensor in tensors] == [None, None]
+    assert not any(tensor() is not None for tensor in tensors)
 
 
 def test_threads_compute_at_once(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_program_computes_without_the_interpreters_lock(
     what is each batch's own, which is a few."""
     template, each = traced(small_family(tmp_path, LORA, BDM))
     own, images = 100 * [each[i] for i in order], torch.cat(100 * [IMAGES[: len(order)]])
-    run, began, over, at = programs._run, threading.Event(), threading.Event(), [0.0]
+    began, over, at = threading.Event(), threading.Event(), [0.0]
 
     def features() -> float:
         """Seconds of the processor that it takes."""
@@ -167,15 +167,15 @@ def test_a_program_computes_without_the_interpreters_lock(
         return time.thread_time() - before
 
     def begins(script: Any, tokens: Tokens, frozen: Any, sites: Tensor) -> Any:
-        held = programs._held([tokens.x, sites])
+        held = scripts.held([tokens.x, sites])
         at[0] = time.thread_time()
         began.set()
-        done = run(script, tokens, frozen, sites)
+        done = scripts.run(script, tokens, frozen, sites)
         del held
         return done
 
     seconds = min(features() for _ in range(3))
-    monkeypatch.setattr(programs, "_run", begins)
+    monkeypatch.setattr(programs, "run", begins)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)  # so that nobody has to let go of it for another
     try:
@@ -201,16 +201,28 @@ def test_a_gradient_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
     assert sites.grad.abs().sum() > 0
 
 
-def test_a_hook_is_not_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "kind"), [("blocks.1.mlp.fc1", "Linear"), ("patch_embed", "PatchEmbed")])
+def test_a_hook_is_not_left_out(tmp_path: Path, name: str, kind: str) -> None:
     made = small_family(tmp_path, LORA, BDM)
-    made[0].backbone.vit.get_submodule("blocks.1.mlp.fc1").register_forward_hook(lambda *_: None)
-    with pytest.raises(UnsupportedError, match="a hook is on a Linear"):
+    made[0].backbone.vit.get_submodule(name).register_forward_hook(lambda *_: None)
+    with pytest.raises(UnsupportedError, match=f"a hook is on a {kind},"):
         traced(made)
 
 
-def test_what_asks_for_a_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def enter(_: BlockAdapter, x: Tensor) -> Tensor:
+    return x if x.sum() < 1e9 else -x
+
+
+def patch_embed(_: Adapter, layer: nn.Module, images: Tensor) -> Tensor:
+    return cast(Tensor, layer(images if images.sum() < 1e9 else -images))
+
+
+@pytest.mark.parametrize(("owner", "site"), [(BlockAdapter, enter), (Adapter, patch_embed)], ids=["block", "front"])
+def test_what_asks_for_a_number_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type[nn.Module], site: Callable[..., Tensor]
+) -> None:
     """As a method of another package may: a program would do for all images what it did for the first."""
-    monkeypatch.setattr(BlockAdapter, "enter", lambda _, x: x if x.sum() < 1e9 else -x)
+    monkeypatch.setattr(owner, site.__name__, site)
     with pytest.raises(UnsupportedError, match="Converting a tensor to a Python boolean"):
         traced(small_family(tmp_path, LORA, BDM))
 

@@ -59,13 +59,13 @@ def assert_equal(found: Sequence[Output], expected: Sequence[Output]) -> None:
 def programs_ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each batch that a program computes."""
     ran: list[int] = []
-    features = programs.Programs.features
+    features = programs.Program.features
 
-    def counted(self: programs.Programs, batch: programs.Batch) -> Tensor:
+    def counted(self: programs.Program, batch: programs.Batch) -> Tensor:
         ran.append(len(batch.images))
         return features(self, batch)
 
-    monkeypatch.setattr(programs.Programs, "features", counted)
+    monkeypatch.setattr(programs.Program, "features", counted)
     return ran
 
 

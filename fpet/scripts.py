@@ -1,0 +1,98 @@
+"""Functions of tokens as scripts of TorchScript, which compute without Python's lock. Each is made once.
+
+TorchScript is deprecated, but the only way that torch has to compute without the lock: AOTInductor keeps it
+(pytorch/pytorch issue 197516). Where the environment's PYTORCH_JIT=0 turns it off, there are no scripts.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from types import FunctionType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.jit import TracerWarning, optimized_execution  # type: ignore[attr-defined]
+
+from fpet.errors import UnsupportedError
+from fpet.tokens import Tokens
+
+Script = Callable[..., Any]
+
+# TorchScript never forgets what it has made, most of a megabyte a script; tasks of a family need about a dozen.
+_MOST = 512
+
+# By all that they depend on; with each what must stay because its identity is a part of that.
+_made: dict[Hashable, tuple[Script, object]] = {}
+_alone = threading.Lock()
+
+
+def script_of(key: Hashable, make: Callable[[], tuple[Script, object]]) -> Script:
+    """What was made under the key before, or else is now, together with what has to stay as long as it does.
+
+    Raises:
+        UnsupportedError: if there are too many already.
+    """
+    with _alone:
+        if key not in _made:
+            if len(_made) >= _MOST:
+                raise UnsupportedError(f"there are {_MOST} of other models already")
+            _made[key] = make()
+        return _made[key][0]
+
+
+def trace(forward: Callable[..., Tokens], tokens: Tokens, *given: Sequence[Tensor] | Tensor) -> Script:
+    """A script of what the function does to such tokens and tensors, to be made under a key.
+
+    Raises:
+        UnsupportedError: if what it does depends on a number, and would stay as it was with this one.
+    """
+    sized = tokens.size is not None
+
+    def flat(x: Tensor, *rest: Any) -> Any:
+        size, given = (rest[0], rest[1:]) if sized else (None, rest)
+        return _flat(forward(Tokens(x, size), *given))
+
+    # The filters of warnings are the process', so that this is done by one thread at a time.
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        script = torch.jit.trace(flat, (*_flat(tokens), *given), check_trace=False)
+    for warning in told:
+        if issubclass(warning.category, TracerWarning) and (warning.filename, warning.lineno) not in _CHECKS:
+            raise UnsupportedError(str(warning.message))
+    if not isinstance(script, torch.jit.ScriptFunction):
+        raise UnsupportedError("TorchScript is turned off")
+    return cast(Script, script)
+
+
+def run(script: Script, tokens: Tokens, *given: Sequence[Tensor] | Tensor) -> Tokens:
+    """What the traced function gives."""
+    with optimized_execution(False):  # which would make several copies of the script, with all that it calls in each
+        x, *size = script(*_flat(tokens), *given)
+    return Tokens(x, size[0] if size else None)
+
+
+def held(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The list as TorchScript's own. Whenever it lets go of a tensor that nothing but Python holds then, which it does
+    of each argument after its last use, it takes the interpreter's lock in the middle of a script."""
+    with _alone, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated
+        return cast(Sequence[Tensor], torch.jit.script(list(tensors)))
+
+
+def _flat(tokens: Tokens) -> tuple[Tensor, ...]:
+    """Scripts know no None."""
+    return (tokens.x,) if tokens.size is None else (tokens.x, tokens.size)
+
+
+def _lines(*functions: object) -> Iterator[tuple[str, int | None]]:
+    for function in functions:
+        if isinstance(function, FunctionType):
+            code = function.__code__
+            yield from ((code.co_filename, line) for _, _, line in code.co_lines())
+
+
+# Where a shape is checked, and where a message about it is written: timm's layers do, and it changes no answer.
+_CHECKS = frozenset(_lines(torch._assert, Tensor.__format__))
