@@ -105,6 +105,15 @@ def test_a_class_whose_name_cannot_be_printed_is_refused_by_it(name: str, tmp_pa
     str(error.value).encode()
 
 
+def test_classes_that_look_the_same_are_refused(tmp_path: Path) -> None:
+    """As a Mac and another system write one name."""
+    names = ["caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"]
+    for i, name in enumerate(names):
+        classes(tmp_path, {name: 3}, first=10 * i)
+    with pytest.raises(DataError, match=r"the class folders 'cafe\\u0301' and 'caf\\xe9' look the same"):
+        load(tmp_path)
+
+
 def test_all_that_lies_beside_the_class_folders_is_named(tmp_path: Path) -> None:
     root = classes(tmp_path / "garden", {"ant": 20, "bee": 10})
     for name in ("README.md", "labels.csv"):

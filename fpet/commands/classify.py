@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fpet.commands import options
-from fpet.data.folder import visible
+from fpet.data.listing import visible
 from fpet.data.pictures import ImageFiles, is_special
 from fpet.errors import DataError, ImageError, UnsupportedError
 from fpet.evaluate import classify

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from unicodedata import category
 
 import torch
 
+from fpet.data.listing import class_names, visible
 from fpet.data.pictures import Checked, Picture, check_pictures, copies, refuse_gaps, to_dataset
 from fpet.data.reading import Reading
 from fpet.data.sample import stratified_order
@@ -24,9 +24,6 @@ _VALIDATION = ("val", "valid", "validation")
 _NAMES = {"train", *_VALIDATION, "test"}
 _NEEDED = ("train", "test")
 _SPLIT_LIKE = {*_NAMES, "training", "testing"}
-# What Windows, a Mac's archiver and Synology's indexer leave among pictures; the last holds small copies of them.
-_CLUTTER = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")
-_UNSPEAKABLE = ("Cc", "Cs")  # control characters, and bytes that are no text
 
 
 def has_splits(root: Path) -> bool:
@@ -50,7 +47,7 @@ def load_test(root: Path, reading: Reading) -> Dataset:
             under two classes, byte by byte, or an option does not apply.
     """
     reading.allow(f"{root}, which has test/ alone", "skip_broken")
-    labels = _labels(root / "test")
+    labels = class_names(root / "test")
     pictures = _pictures(root / "test", labels)
     checked = check_pictures(root, pictures, skip_broken=reading.skip_broken)
     _refuse_two_classes(root, labels, pictures, checked)
@@ -73,7 +70,7 @@ def load_splits(root: Path, reading: Reading) -> Dataset:
     folders = _folders(root)
     choices = {} if "val" in folders else {"split_seed": reading.split_seed or 0}
     reading.allow(f"{root}, which is split into {', '.join(folders)}", "skip_broken", *choices)
-    labels = _labels(folders["train"])
+    labels = class_names(folders["train"])
     splits = {split: _pictures(folder, labels) for split, folder in folders.items()}
     everything = [picture for pictures in splits.values() for picture in pictures]
     checked = check_pictures(root, everything, skip_broken=reading.skip_broken)
@@ -111,8 +108,8 @@ def load_classes(root: Path, reading: Reading) -> Dataset:
     Shares are rounded to whole images, at least one; copies of one image count as one and stay together. The split
     depends on the files and reading.split_seed (0 if it is not said) alone. Classes are the sorted folder names. Every
     file below a class folder, however deep, is a picture of the class, in the order of their paths; hidden files and
-    folders, and what systems leave about (`_CLUTTER`), are ignored. Symbolic links are followed, but of each class a
-    folder is read only once, and a link to a folder that the class lies in is ignored: a loop ends.
+    folders, and what systems leave about, are ignored. Symbolic links are followed, but of each class a folder is read
+    only once, and a link to a folder that the class lies in is ignored: a loop ends.
 
     Raises:
         DataError: if there are not two classes, they are called as splits are, one has fewer than three images, a file
@@ -120,7 +117,7 @@ def load_classes(root: Path, reading: Reading) -> Dataset:
             byte, or an option does not apply.
     """
     reading.allow(f"{root}, which has no lists of shots", "split_seed", "skip_broken")
-    labels = _labels(root)
+    labels = class_names(root)
     _refuse_split_names(root, labels)
     pictures = _pictures(root, labels)
     checked = check_pictures(root, pictures, skip_broken=reading.skip_broken)
@@ -191,31 +188,8 @@ def _refuse_split_names(root: Path, labels: Sequence[str]) -> None:
         )
 
 
-def _labels(folder: Path) -> tuple[str, ...]:
-    labels = tuple(path.name for path in visible(folder) if path.is_dir())
-    if len(labels) < 2:
-        raise DataError(f"{folder} has {count(len(labels), 'class folder')}: a classification needs two")
-    for label in labels:
-        if any(category(character) in _UNSPEAKABLE for character in label):
-            raise DataError(f"{folder}: the class folder {label!r} has a control character in its name; rename it")
-    return labels
-
-
 def _folder_names(root: Path) -> set[str]:
     return {path.name for path in visible(root) if path.is_dir()}
-
-
-def visible(folder: Path) -> list[Path]:
-    """What lies directly in a folder, sorted, without hidden files and what systems leave about.
-
-    Raises:
-        DataError: if the folder cannot be read.
-    """
-    try:
-        paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise DataError(f"{folder}: the folder cannot be read: {error.strerror}") from error
-    return [path for path in paths if not path.name.startswith(".") and path.name.lower() not in _CLUTTER]
 
 
 def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:

@@ -1,0 +1,48 @@
+"""What lies in a folder of pictures, without what systems leave about in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unicodedata import category, normalize
+
+from fpet.errors import DataError
+from fpet.words import count
+
+# What Windows, a Mac's archiver and Synology's indexer leave among pictures; the last holds small copies of them.
+_CLUTTER = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")
+_UNSPEAKABLE = ("Cc", "Cs")  # control characters, and bytes that are no text
+
+
+def visible(folder: Path) -> list[Path]:
+    """What lies directly in a folder, sorted, without hidden files and what systems leave about.
+
+    Raises:
+        DataError: if the folder cannot be read.
+    """
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{folder}: the folder cannot be read: {error.strerror}") from error
+    return [path for path in paths if not path.name.startswith(".") and path.name.lower() not in _CLUTTER]
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """The folders in it, sorted.
+
+    Raises:
+        DataError: if there are not two, or the name of one cannot be a label, or looks like another's.
+    """
+    labels = tuple(path.name for path in visible(folder) if path.is_dir())
+    if len(labels) < 2:
+        raise DataError(f"{folder} has {count(len(labels), 'class folder')}: a classification needs two")
+    for label in labels:
+        if any(category(character) in _UNSPEAKABLE for character in label):
+            raise DataError(f"{folder}: the class folder {label!r} has a control character in its name; rename it")
+    alike: dict[str, str] = {}
+    for label in labels:
+        other = alike.setdefault(normalize("NFC", label), label)
+        if other != label:
+            raise DataError(
+                f"{folder}: the class folders {other!a} and {label!a} look the same; put their pictures into one"
+            )
+    return labels
