@@ -13,7 +13,7 @@ from service.entries import Entries
 from service.entry import Entry, Told
 from service.errors import InvalidTaskError, StorageError
 from service.loaded import LoadedTask
-from service.loading import FirstsAlone, Load, log_change, log_failure, parse, without_folder
+from service.loading import FirstsAlone, Load, log_change, log_failure, log_unwritten, parse, without_folder
 from service.metrics import Metrics
 from service.stamps import Stamps, status_of
 from service.task_folder import SUFFIX, TaskFolder
@@ -127,7 +127,7 @@ class Catalog(Entries):
             # Not of what lies there by now, which may be another's: that is yet to be looked at.
             self._looked_at.note(entry.path, write_atomically(entry.path, data, TaskError, make_folder=False))
         except TaskError as error:
-            raise StorageError(log_failure(entry, error)) from error
+            raise StorageError(log_unwritten(entry, error)) from error
         entry = replace(entry, wanted=True)
         return self._replace(replace(entry, state="loaded", reason=None)) if same else self._serve(entry, loaded, data)
 

@@ -70,6 +70,12 @@ def log_failure(entry: Entry, error: Exception, *, refused: bool = False) -> str
     return without_folder(entry, error)
 
 
+def log_unwritten(entry: Entry, error: FpetError) -> str:
+    """Says why a task's file is not in the folder; returns what clients are told of it."""
+    logger.error("the task %s is not stored: %s", entry.name, error)
+    return without_folder(entry, error)
+
+
 def without_folder(entry: Entry, error: FpetError) -> str:
     """What an error says, to clients, who need not know where the folder lies."""
     return str(error).replace(str(entry.path), entry.path.name)

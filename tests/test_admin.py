@@ -162,11 +162,14 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_changes_nothing(changeable: Serving, files: Files, tmp_path: Path) -> None:
+def test_a_full_disk_changes_nothing(
+    changeable: Serving, files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data, before = task_file(tmp_path), (files.tasks / "digits.safetensors").read_bytes()
     with full_disk():
         answer = put(changeable, "digits", data)
     assert (answer.status_code, answer.json()["error_type"]) == (507, "storage"), answer.text
+    assert "the task digits is not stored" in caplog.text
     assert changeable.classify(IMAGE).json()["generation"] == 1
     assert (files.tasks / "digits.safetensors").read_bytes() == before
     assert len(list(files.tasks.iterdir())) == 2
