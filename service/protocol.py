@@ -109,8 +109,7 @@ class _Impatient(H11Protocol):
         return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
 
     def _read_at_once(self, size: int) -> None:
-        with suppress(AttributeError):  # other event loops have no such setting
-            self._transport.max_size = size  # type: ignore[attr-defined]
+        self._transport.max_size = size  # type: ignore[attr-defined]  # of asyncio's own transports
 
     def _end_in_tiny_chunks(self) -> None:
         if self._dropping():

@@ -40,6 +40,7 @@ class Server(uvicorn.Server):
             port=settings.port,
             root_path=settings.root_path,
             http=self._protocol_class,
+            loop="asyncio",  # uvloop, which Uvicorn prefers where it finds it, drops connections when files run out
             ws="none",
             log_config=None,
             log_level=settings.log_level,

@@ -6,6 +6,7 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from serving import SECONDS, Files, Serving, serving, small_settings
@@ -43,6 +44,16 @@ def test_that_no_connection_can_be_accepted_is_one_line(
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert client.recv(12) == b"HTTP/1.1 200"
     assert caplog.messages == [SAID]
+
+
+def test_an_event_loop_that_is_installed_beside_is_left_alone(
+    small_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uvicorn would take it, and what the limits of connections rest on is asyncio's own."""
+    (tmp_path / "uvloop.py").write_text("raise RuntimeError('it was taken')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with serving(small_settings(small_files)) as service:
+        assert service.client.get("/livez").status_code == 200
 
 
 def test_anything_else_is_told_as_ever(service: Serving, caplog: pytest.LogCaptureFixture) -> None:
