@@ -51,10 +51,10 @@ class FairQueue(Generic[Group, Kind, Entry]):
             self._starts.pop(group, None)
 
     def first(self) -> Iterator[tuple[Group, Kind, Entry]]:
-        """What waits in the group that is next; entries may be discarded meanwhile, and another be next then."""
-        if self._groups:
-            group = self._next()
-            yield from [(group, kind, entry) for kind, entries in self._groups[group].items() for entry in entries]
+        """What waits in the group that is next, of which there is one at least; entries may be discarded meanwhile, and
+        another be next then."""
+        group = self._next()
+        yield from [(group, kind, entry) for kind, entries in self._groups[group].items() for entry in entries]
 
     def take(self, max_kinds: int, size: Callable[[int], int]) -> tuple[Group, list[Entry], Callable[[float], None]]:
         """Takes a batch out of the group that is next; also returns what is to be told once how much that took, such as

@@ -132,6 +132,17 @@ def test_who_asked_again_before_it_was_charged_gets_no_turns_back() -> None:
     assert abs(order[50:].count("a") - 20) <= 1
 
 
+def test_those_that_stay_keep_their_order_when_another_leaves() -> None:
+    queue: FairQueue[str, int, int] = FairQueue()
+    for kind, number in ((0, 0), (0, 1), (0, 2), (1, 3)):
+        queue.add("group", kind, number)
+    queue.discard("group", 0, 1)
+    assert len(queue) == 1  # a group, of two kinds
+    assert list(queue.first()) == [("group", 0, 0), ("group", 0, 2), ("group", 1, 3)]
+    _, batch, _ = queue.take(16, int)
+    assert batch == [0, 3, 2]
+
+
 class Group:
     """One that can be forgotten."""
 
