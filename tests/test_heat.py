@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 
 import pytest
@@ -53,6 +54,24 @@ def test_a_task_has_been_cold_below_half_of_the_share(others: int, told: bool) -
     assert batches_until_hot(heat, A, {A: 16}) == 14
     heat.add({B: others})
     assert heat.add({A: 150}) == ([A] if told else [])
+
+
+def test_a_share_fades_with_the_images_of_others() -> None:
+    heat: Heat[Name] = Heat(0.2)
+    heat.add({A: 500})
+    before = heat.share(A)
+    heat.add({B: 1000})
+    assert heat.share(A) == pytest.approx(before / math.e)
+
+
+def test_a_task_that_has_been_cold_is_told_anew_however_slowly_it_becomes_hot() -> None:
+    heat: Heat[Name] = Heat(0.2)
+    assert batches_until_hot(heat, A, {A: 16}) == 14
+    heat.add({B: 800})
+    assert heat.share(A) < 0.1
+    assert heat.add({A: 60}) == []
+    assert 0.1 < heat.share(A) < 0.2
+    assert heat.add({A: 100}) == [A]  # less than a thousand images after it was told
 
 
 def test_the_usual_batch_follows_the_latest() -> None:
