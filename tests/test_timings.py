@@ -39,6 +39,34 @@ def test_folded_forwards_rest_on_those_of_others_until_they_are_timed() -> None:
     assert timings.baseline(False, "digits", 1, 1.0) == pytest.approx(3.0)
 
 
+def test_what_waited_is_told_by_the_timings_of_its_own_way() -> None:
+    timings = Timings()
+    assert timings.baseline(False, "mixed", 2, 1.0) is None
+    assert timings.baseline(True, "folded", 2, 1.0) is None
+    assert timings.join(True, point(2, 5.0)) == [("folded", pytest.approx(5.0))]
+    assert timings.join(False, point(2, 3.0)) == [("mixed", pytest.approx(3.0))]
+
+
+def test_the_timings_of_each_way_are_kept_apart() -> None:
+    timings = Timings()
+    assert timings.calibration(True).points == ()
+    timings.join(False, point(1, 3.0))
+    assert timings.calibration(True).points == timings.calibration(False).points == (point(1, 3.0),)
+    timings.join(True, point(2, 2.0))
+    assert timings.calibration(True).points == (point(2, 2.0),)
+    assert timings.calibration(False).points == (point(1, 3.0),)
+
+
+def test_nothing_waits_once_there_is_no_hope() -> None:
+    timings = Timings()
+    timings.baseline(False, "digits", 1, 3.0)
+    timings.give_up()
+    assert not timings.awaited
+    assert timings.baseline(False, "digits", 1, 3.0) is None
+    assert not timings.awaited
+    assert timings.join(False, point(1, 2.0)) == []
+
+
 def attempt(timings: Timings, folded: bool, batch_size: int) -> bool:
     with timings.attempt(folded, batch_size) as first:
         return first
