@@ -37,6 +37,7 @@ def test_of_a_point_the_median_pair_counts() -> None:
     # The machine was busy with other work during the first pair, and during half of the last.
     calibration = Calibration((Point(2, (5.0, 1.0, 1.0), (6.0, 1.2, 9.0)),))
     assert calibration.ratio_at(2) == pytest.approx(1.2)
+    assert calibration.points[0].medians == (1.0, 6.0)
 
 
 def test_points_of_few_pairs_are_read_with_those_beside_them() -> None:
@@ -52,6 +53,16 @@ def test_points_further_off_are_read_as_well_if_those_beside_are_few() -> None:
     assert Calibration((few, many)).ratios == (2.0, 2.0)
     assert Calibration((point(1, 1.0), few, many)).ratios == (2.0, 2.0, 2.0)
     assert Calibration((point(1, *[2.0] * 12), few, point(4, 1.0))).ratios == (2.0, 2.0, 2.0)
+
+
+def test_points_of_many_pairs_are_read_whole_and_alone() -> None:
+    many, more = point(1, *[1.0] * 12, *[2.0] * 13), point(2, *[3.0] * 40)
+    assert Calibration((many, more)).ratios == (2.0, 3.0)
+
+
+def test_the_largest_size_is_not_beside_the_smallest() -> None:
+    fewest, few, many = point(1, 1.0), point(2, *[2.0] * 11), point(4, *[0.5] * 12)
+    assert Calibration((fewest, few, many)).ratios[0] == 2.0
 
 
 def test_forwards_take_turns() -> None:
@@ -91,7 +102,12 @@ def test_fast_forwards_are_timed_more_often() -> None:
 def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None:
     with serving(small_settings(small_files, calibration_repeats=10)) as service:
         task = service.runtime.catalog.loaded("digits")
-        assert [point.batch_size for point in task.family.timings.calibration(False).points] == [1, 2, 4]
+        points = task.family.timings.calibration(False).points
+        assert [point.batch_size for point in points] == [1, 2, 4]
+        (told,) = (one for one in service.client.get("/v1/savings").json()["calibration"] if one["task"] == "digits")
+        medians = [point.medians for point in points]
+        milliseconds = [(round(1000 * reduced, 3), round(1000 * full, 3)) for reduced, full in medians]
+        assert [(one["reduced_ms"], one["full_ms"]) for one in told["points"]] == milliseconds
 
 
 def test_a_family_that_is_gone_before_it_is_timed_has_its_baseline(files: Files, tmp_path: Path) -> None:
