@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Iterator
 
+import pytest
 from counted import savings_of
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
 
 from service.metrics import MAX_TASK_LABELS, Forward, Metrics, Reading
+from service.savings import savings
 from service.schemas import ShadowSavings, TaskSavings
-from service.statistics import Statistics
+from service.statistics import Counted, Statistics, Total
 from service.task_labels import OTHER, TaskLabels
 
 
@@ -97,6 +103,27 @@ def test_a_task_that_left_keeps_its_counts_until_another_needs_its_label() -> No
     ]
 
 
+def test_each_stage_and_each_outcome_has_its_own_time() -> None:
+    made = metrics()
+    statistics = Statistics(made)
+    with statistics.counted(["digits"]):
+        statistics.count_stages("digits", 3, decode=1.0, queue=2.0, inference=4.0)
+    for error in (asyncio.CancelledError, ValueError):
+        with pytest.raises(error), statistics.counted(["digits", "a"]):
+            raise error
+    statistics.count_batch(["digits", "digits", "a"])
+    counted = Counted(Reading(made.registry))
+    stages = [counted.stage("digits", stage) for stage in ("decode", "queue", "inference")]
+    assert stages == [Total(1, 1.0), Total(1, 2.0), Total(1, 4.0)]
+    assert (counted.images("digits"), counted.batches("digits"), counted.batches(OTHER)) == (3, 1, 1)
+    success, failure = (counted.requests("digits", result) for result in ("success", "failure"))
+    assert (success.count, failure.count, counted.requests(OTHER, "failure").count) == (1, 2, 2)
+    assert success.seconds > 0
+    assert failure.seconds == pytest.approx(counted.requests(OTHER, "failure").seconds)
+    assert counted.last("digits") > 0 == counted.last(OTHER)
+    assert (statistics.has("digits"), statistics.has("a")) == (True, False)
+
+
 def all_labels(metrics: Metrics) -> list[dict[str, str]]:
     return [sample.labels for metric in metrics.registry.collect() for sample in metric.samples]
 
@@ -159,8 +186,35 @@ def test_a_shadow_is_told_once_all_of_it_is_counted() -> None:
     made = metrics()
     made.count_shadow(["digits"], [True], reduced_seconds=0.0, full_seconds=0.0)
     assert [saving.shadow for saving in savings_of(made)] == [None]
-    made.count_shadow(["digits"], [True], reduced_seconds=1.0, full_seconds=0.0)
-    assert [saving.shadow for saving in savings_of(made)] == [None]
+    for reduced, full in ((1.0, 0.0), (0.0, 1.0)):
+        made = metrics()
+        made.count_shadow(["digits"], [True], reduced_seconds=reduced, full_seconds=full)
+        assert [saving.shadow for saving in savings_of(made)] == [None]
+
+
+class CountedMeanwhile(Collector):
+    """Counters of which so many are read before a batch and its shadow are counted, and the others after that."""
+
+    def __init__(self, metrics: Metrics, before: int) -> None:
+        self.metrics, self.before = metrics, before
+
+    def collect(self) -> Iterator[Metric]:
+        for read, metric in enumerate(self.metrics.registry.collect(), start=1):
+            yield metric
+            if read == self.before:
+                self.metrics.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
+                self.metrics.count_shadow(["digits"], [True], reduced_seconds=1.0, full_seconds=2.0)
+
+
+def test_savings_are_told_whatever_is_counted_while_they_are_read() -> None:
+    found = []
+    for before in range(1, len(list(metrics().registry.collect()))):
+        made = metrics()
+        (saving,) = savings(Reading(CountedMeanwhile(made, before)), ["digits"])
+        found.append((saving.speedup, saving.shadow and saving.shadow.speedup))
+    assert found[0] == (1.5, 2.0)
+    assert found[-1] == (None, None)
+    assert set(found) <= {(speedup, shadow) for speedup in (1.5, None) for shadow in (2.0, None)}
 
 
 def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:
