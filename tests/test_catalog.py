@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 from weakref import ref
@@ -37,8 +38,9 @@ def catalog(tmp_path: Path, metrics: Metrics) -> Catalog:
     return catalog_of(tmp_path, metrics)
 
 
-def catalog_of(folder: Path, metrics: Metrics) -> Catalog:
-    return Catalog(folder, Engine(BACKBONE, torch.device("cpu"), torch.float32, metrics).load, metrics, max_bytes=10**6)
+def catalog_of(folder: Path, metrics: Metrics, *, keeps_content: bool = False) -> Catalog:
+    load = Engine(BACKBONE, torch.device("cpu"), torch.float32, metrics).load
+    return Catalog(folder, load, metrics, max_bytes=10**6, keeps_content=keeps_content)
 
 
 def scan(catalog: Catalog) -> list[Entry]:
@@ -80,6 +82,38 @@ def test_what_is_new_is_told_once(catalog: Catalog, tmp_path: Path) -> None:
     catalog.load("digits")
     assert catalog.take_new() == [catalog.loaded("digits")]
     assert catalog.take_new() == []
+
+
+def test_what_was_replaced_is_not_told_as_new_though_somebody_has_it_yet(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.load("digits")
+    old = catalog.loaded("digits")
+    write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
+    catalog.load("digits")
+    assert catalog.take_new() == [catalog.loaded("digits")] != [old]
+
+
+def test_tasks_are_told_by_name_whichever_came_first(catalog: Catalog, tmp_path: Path) -> None:
+    for name in ("letters", "cars"):
+        write_task(tmp_path / f"{name}.safetensors", replace(small_header(BACKBONE), name=name), BACKBONE)
+        scan(catalog)
+    assert [entry.name for entry in catalog.entries()] == ["cars", "digits", "letters"]
+    assert [task.header.name for task in catalog.serving()] == ["cars", "letters"]  # the other is not loaded
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_bytes_that_were_put_are_had_once_by_whoever_knows_their_digest(
+    keeps: bool, metrics: Metrics, tmp_path: Path
+) -> None:
+    write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE)
+    catalog = catalog_of(tmp_path, metrics, keeps_content=keeps)
+    data = (tmp_path / "digits.safetensors").read_bytes()
+    digest = catalog.put("digits", data).told().digest
+    assert catalog.take_content(digest) == (data if keeps else b"")
+    assert catalog.take_content(digest) == b""
+    catalog.unload("digits")
+    catalog.put("digits", data)
+    assert catalog.take_content("another") == b""
+    assert catalog.take_content(digest) == b""  # nobody asks for it any more
 
 
 def test_a_new_file_is_a_new_generation_and_who_has_the_old_one_keeps_it(catalog: Catalog, tmp_path: Path) -> None:
