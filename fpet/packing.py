@@ -17,7 +17,7 @@ def pack_module(module: nn.Module) -> dict[str, Tensor]:
     for name, layer in quantised_layers(module).items():
         packed = layer.packed()
         del tensors[name]
-        tensors[f"{name}.codes"], tensors[f"{name}.stats"] = packed.codes.cpu(), packed.stats.float().cpu()
+        tensors[f"{name}.codes"], tensors[f"{name}.stats"] = packed.codes.cpu(), packed.stats.cpu()
     return tensors
 
 

@@ -114,5 +114,5 @@ def test_what_no_file_could_say_is_refused_before_a_training(
 def test_a_file_of_few_bytes_that_asks_for_a_model_of_many_is_refused_without_making_it(small_files: Files) -> None:
     task = Task.load(small_files.tasks / "digits.safetensors")
     wide = dataclasses.replace(task.header, adapter=Method("adaptformer", {"dim": 10**7}))
-    with pytest.raises(TaskError, match=r"'adapter\.blocks\.0\.down\.weight' is .* instead of"):
+    with pytest.raises(TaskError, match=r"down\.weight' is float32 \[4, 24\] instead of float32 \[10000000, 24\]$"):
         dataclasses.replace(task, header=wide).build(small_backbone())
