@@ -19,7 +19,7 @@ class Deadline:
 
     at: float
     seconds: float
-    asked_for: bool = False
+    asked_for: bool
 
     @classmethod
     def after(cls, seconds: float, *, asked_for: bool = False) -> Deadline:
