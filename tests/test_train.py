@@ -70,6 +70,12 @@ def test_the_recipe_is_the_papers() -> None:
     recipe = Recipe()
     assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.weight_decay) == (100, 64, 1e-3, 1e-4)
     assert (recipe.drop_path, recipe.precision) == (0.1, "float32")
+    assert (recipe.validate_every, recipe.seed) == (5, 0)  # the authors validate half as often
+
+
+def test_the_last_epoch_is_validated_whatever_the_others_are() -> None:
+    recipe = Recipe(epochs=7, validate_every=3)
+    assert [epoch for epoch in range(7) if recipe.validates_after(epoch)] == [2, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -78,12 +84,22 @@ def test_the_recipe_is_the_papers() -> None:
         *({"epochs": 0}, {"lr": 0.0}, {"seed": -1}, {"drop_path": 1.0}, {"precision": "float8"}, {"lr": math.nan}),
         *({name: value} for name in ("lr", "min_lr", "warmup_lr", "weight_decay") for value in (math.inf, 10**400)),
         *({name: 1.5} for name in ("epochs", "batch_size", "warmup_epochs", "validate_every", "seed")),
+        *({name: 2**63} for name in ("epochs", "batch_size", "warmup_epochs", "validate_every", "seed")),
+        *({name: 0} for name in ("batch_size", "validate_every")),
+        *({name: -1} for name in ("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "drop_path")),
+        {"seed": True},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_numbers_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         dataclasses.replace(RECIPE, **wrong)
+
+
+def test_numbers_at_the_ends_of_their_range_are_taken() -> None:
+    nothing = dict.fromkeys(("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "drop_path", "seed"), 0)
+    assert dataclasses.asdict(Recipe(**nothing)).items() >= nothing.items()
+    assert Recipe(seed=2**63 - 1).seed == 2**63 - 1
 
 
 @pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=lambda method: method.kind)
