@@ -105,6 +105,15 @@ def test_only_what_saves_half_is_packed(tmp_path: Path, bits: int, packs: bool) 
     assert isinstance(at_rest(model, task.tensors), PackedWeights if packs else Weights)
 
 
+def test_a_task_without_low_bit_weights_is_held_as_it_computes(tmp_path: Path) -> None:
+    backbone = small_backbone()
+    write_task(
+        tmp_path / "a.safetensors", small_header(backbone, Method("lora", {"bits": 32}), Method("none")), backbone
+    )
+    task = Task.load(tmp_path / "a.safetensors")
+    assert isinstance(at_rest(task.build(backbone, torch.float32), task.tensors), Weights)
+
+
 def test_a_file_holds_float32_whatever_the_module_computes_in() -> None:
     module = nn.Sequential(nn.Linear(4, 3), LowBitLinear(3, 2, bits=1)).to(torch.bfloat16)
     tensors = pack_module(module)
