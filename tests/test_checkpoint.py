@@ -56,11 +56,12 @@ def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Data
 @pytest.mark.parametrize(
     ("run", "difference"),
     [
-        (json.dumps({"a": "x" * 50}), "a is another"),
+        (json.dumps({"a": "x" * 38}), f'a was "{"x" * 38}", is 1'),
+        (json.dumps({"a": "x" * 39}), "a is another"),
         (3, "it does not say of which"),
         ("[" * 100_000, "it does not say of which"),
     ],
-    ids=["long", "number", "nested"],
+    ids=["short", "long", "number", "nested"],
 )
 def test_whatever_run_a_checkpoint_names_it_is_another(run: Any, difference: str, tmp_path: Path) -> None:
     Checkpoint(run, 1, {}, {}).save(tmp_path / "run.checkpoint")
