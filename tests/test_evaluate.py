@@ -113,9 +113,20 @@ def test_each_answer_comes_with_its_probability(reducer: Method, digits: Dataset
 
 
 def test_each_class_with_test_images_counts_alike_when_balanced() -> None:
-    reduced = torch.tensor([[6, 2, 0], [1, 1, 0], [0, 0, 0]])  # 3/4 of a class, 1/2 of another, none of the third
-    counted = Confusion(reduced, unreduced=torch.tensor([[8, 0, 0], [1, 0, 1], [0, 0, 0]]), agreeing=0, tokens=9)
-    assert (counted.balanced_accuracy, counted.balanced_accuracy_unreduced) == (0.625, 0.5)
+    # 3/4 of a class, 1/2 of another, none of the third, and the one image of the last.
+    reduced = torch.tensor([[6, 2, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]])
+    unreduced = torch.tensor([[8, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]])
+    counted = Confusion(reduced, unreduced, agreeing=0, tokens=9)
+    assert counted.balanced_accuracy == 0.75
+    assert counted.balanced_accuracy_unreduced == 1 / 3
+
+
+def test_probabilities_are_not_rounded_to_what_the_model_computes_in(digits: Dataset) -> None:
+    images = digits.test.resized(Preprocessing((16, 16))).images
+    header, model = untrained(ADAPTFORMER, BDM, images)
+    given = answers(model.to(torch.bfloat16), digits.test, header.preprocessing)
+    assert given.probabilities.dtype == torch.float32
+    assert not torch.equal(given.probabilities, given.probabilities.bfloat16().float())
 
 
 def test_what_task_files_state_of_a_test_stays_as_it_is() -> None:
