@@ -61,8 +61,6 @@ class Description:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        if self.format != FORMAT:
-            raise BackboneError(f"the header is not of backbone format {FORMAT}")
         if not isinstance(self.architecture, str):
             raise BackboneError("the header's architecture is not text")
         for name in ("arguments", "normalization", "provenance"):
@@ -115,6 +113,8 @@ class Description:
             raise BackboneError("this is a task, not a backbone")
         if "folded" in fields:
             raise BackboneError("this is a folded task, a checkpoint for stock timm, not the backbone of a task")
+        if fields.get("format", FORMAT) != FORMAT:  # before its fields, which may well be others
+            raise BackboneError(f"the header is not of backbone format {FORMAT}")
         for name in ("architecture", "arguments"):
             if name not in fields:
                 raise BackboneError(f"the header lacks the field {name!r}")

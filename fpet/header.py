@@ -64,8 +64,7 @@ class TaskHeader:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        if self.format != FORMAT:
-            raise ValueError(f"format {self.format} is not the known format {FORMAT}")
+        _check_format(self.format)
         check_name(self.name)
         for role, method in (("adapter", self.adapter), ("reducer", self.reducer)):
             if not isinstance(method, Method):
@@ -99,6 +98,8 @@ class TaskHeader:
         try:
             fields = json.loads(text, parse_constant=_refuse_constant)
             _refuse_others(fields)
+            if isinstance(fields, dict) and isinstance(fields.get("format"), int):
+                _check_format(fields["format"])  # before its fields, which may well be others
             header = _parse(cls, fields, "header")
         except RecursionError as error:
             raise ValueError("the header is nested too deeply") from error
@@ -115,6 +116,11 @@ def _refuse_others(fields: object) -> None:
             raise ValueError("this is a backbone, not a task")
         if "folded" in fields:
             raise ValueError("this is a folded task, a checkpoint for stock timm, not a task file")
+
+
+def _check_format(number: int) -> None:
+    if number != FORMAT:
+        raise ValueError(f"format {number} is not the known format {FORMAT}")
 
 
 def _refuse_constant(name: str) -> float:

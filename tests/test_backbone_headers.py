@@ -54,6 +54,7 @@ HOSTILE: list[tuple[dict[str, object], str]] = [
         ('{"architecture": 3, "arguments": {}}', "the header's architecture is not text"),
         ('{"architecture": "hf-hub:timm/vit_tiny_patch16_224", "arguments": {}}', "timm has no model"),
         ('{"architecture": "vit_tiny_patch16_224", "arguments": {}, "more": 1}', "the header has an unknown field"),
+        ('{"made_of": "vit_tiny_patch16_224", "format": 2}', "the header is not of backbone format 1"),
         ("[]", "the header is not an object"),
         ("[" * 100_000, "the header is nested too deeply"),
         ("not JSON", "the header is not JSON"),

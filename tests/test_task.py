@@ -146,6 +146,7 @@ DAMAGES = {
     "bool for a number": (put("head.bits", True), "header.head.bits"),
     "wrong interpolation": (put("preprocessing.interpolation", "nearest"), "'nearest'"),
     "other format": (put("format", 2), "format 2"),
+    "other format and field": (lambda header, _: header.update(format=2, novel=1), "format 2 is not the known"),
     "label count": (put("labels", ["apple", "fig"]), "2 labels but 'head.bias' has 3 rows"),
     "single number for a bias": (store("head.bias", torch.tensor(1.0)), "'head.bias' is a single number"),
     "single number for a weight": (store("head.weight", torch.tensor(1.0)), "'head.weight' is a single number"),
