@@ -27,7 +27,8 @@ class Registry(Mapping[str, type[T]]):
 
     Raises:
         UnsupportedError: naming the package, when any kind but our own is looked for, if it has a kind that there is
-            already; when its method is asked for, if that cannot be loaded, or is no `base`.
+            already; when its method is asked for, if that cannot be loaded, is no `base`, or has an argument that could
+            not be read back from a task file.
     """
 
     def __init__(self, group: str, base: type[T], own: Mapping[str, type[T]]) -> None:
@@ -63,10 +64,40 @@ class Registry(Mapping[str, type[T]]):
             raise UnsupportedError(f"{self._described(point)} cannot be loaded: {reason}") from error
         if not (isinstance(method, type) and issubclass(method, self._base)):
             raise UnsupportedError(f"{self._described(point)} is no {self._base.__name__}")
+        try:
+            _check_signature(method)
+        except (TypeError, NameError) as error:
+            raise UnsupportedError(f"{self._described(point)}: {error}") from error
         return method
 
     def _described(self, point: EntryPoint) -> str:
         return f"{point.value}, which {_package(point)} has as {point.name!r} of {self._group}"
+
+
+def _check_signature(method: type[T]) -> None:
+    """Raises TypeError or NameError unless `checked` can tell of any value of a task file whether an argument takes it.
+
+    Found out only by reading the file, it would be after the training.
+    """
+    hints = typing.get_type_hints(method.__init__)
+    for name, parameter in keyword_parameters(method).items():
+        if name not in hints or not _storable(hints[name]):
+            known = "bool, int, float, str, list, dict or a union of these"
+            raise TypeError(f"the argument {name!r} is not annotated as what JSON holds: {known}")
+        default = list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+        if default is not inspect.Parameter.empty and not _matches(default, hints[name]):
+            raise TypeError(f"the default {name} = {default!r} is not of type {_name(hints[name])}")
+
+
+def _storable(expected: Any) -> bool:
+    """Whether values of a type come back from JSON as what they were."""
+    if _is_union(expected) or typing.get_origin(expected) is list:
+        return all(_storable(option) for option in typing.get_args(expected))
+    return expected in (bool, int, float, str, list, dict, types.NoneType)
+
+
+def _is_union(expected: Any) -> bool:
+    return typing.get_origin(expected) in (types.UnionType, typing.Union)
 
 
 def _package(point: EntryPoint) -> str:
@@ -154,7 +185,7 @@ def keyword_parameters(method: type) -> dict[str, inspect.Parameter]:
 
 
 def _matches(value: object, expected: Any) -> bool:
-    if isinstance(expected, types.UnionType):
+    if _is_union(expected):
         return any(_matches(value, option) for option in typing.get_args(expected))
     if typing.get_origin(expected) is list:
         (item,) = typing.get_args(expected)

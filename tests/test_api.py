@@ -18,7 +18,7 @@ import fpet
 from fpet.adapters import ADAPTERS
 from fpet.adapters.base import Adapter
 from fpet.errors import UnsupportedError
-from fpet.registry import Registry
+from fpet.registry import Registry, checked
 
 GUIDE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
 REDUCER = """from fpet.reducers.none import NoReduction
@@ -113,6 +113,56 @@ def test_a_package_that_cannot_be_used_is_named(
     ):
         [registry[name] for name in registry]
     assert registry["lora"] is own["lora"]  # which serves all the same
+
+
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [
+        ("dim=8", "the argument 'dim' is not annotated as what JSON holds: bool, .*"),
+        ("dims: tuple[int, int] = (4, 4)", "the argument 'dims' is not annotated as .*"),
+        ("dims: list[tuple] = []", "the argument 'dims' is not annotated as .*"),
+        ("mode: Literal['a', 'b'] = 'a'", "the argument 'mode' is not annotated as .*"),
+        ("dim: int = None", "the default dim = None is not of type int"),
+        ("dim: Unknown", "name 'Unknown' is not defined"),
+    ],
+)
+def test_arguments_that_a_task_file_cannot_give_back_are_refused(
+    argument: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a training, not when its file is read."""
+    with pytest.raises(UnsupportedError, match=f"^odd:Odd, which fpet-odd has as 'odd' of fpet.adapters: {error}$"):
+        odd_adapter(argument, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [("dim: Optional[float] = None", 3), ("blocks: list[int] = (1, 2)", [3]), ("mode: str | None = 'a'", None)],
+)
+def test_arguments_that_it_can_are_taken(
+    argument: str, given: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = odd_adapter(argument, tmp_path, monkeypatch)
+    name = argument.partition(":")[0]
+    assert checked(registry, "odd", {name: given}) is registry["odd"]
+    with pytest.raises(UnsupportedError, match=f"odd: {name} = {{}} is not of type"):
+        checked(registry, "odd", {name: {}})
+
+
+def odd_adapter(argument: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Adapter]:
+    """A registry whose method `odd`, looked at already, takes that argument."""
+    lines = (
+        "from __future__ import annotations",
+        "from typing import Literal, Optional",
+        "from fpet.adapters.base import Adapter",
+        "class Odd(Adapter):",
+        f"    def __init__(self, geometry, *, {argument}): pass",
+    )
+    install(folder, "fpet-odd", "[fpet.adapters]\nodd = odd:Odd\n", {"odd": "\n".join(lines)})
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "odd", raising=False)
+    registry = Registry("fpet.adapters", Adapter, {})
+    assert registry["odd"]
+    return registry
 
 
 def test_two_packages_with_one_kind_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
