@@ -25,7 +25,10 @@ def to_rgb(image: Image.Image) -> Tensor:
     Raises:
         ImageError: if the picture is animated, the data is truncated or damaged, or the mode has no defined range
             (32-bit float).
+        TypeError: for what is no picture of Pillow, such as a path or an array.
     """
+    if not isinstance(image, Image.Image):
+        raise TypeError(f"a picture is what PIL.Image.open or fromarray makes, not a {type(image).__name__}")
     try:
         _refuse_motion(image)
         image.load()

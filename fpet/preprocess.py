@@ -58,7 +58,7 @@ class Preprocessing:
         """uint8 [B, 3, H, W], values 0 to 255 -> `dtype` [B, 3, H, W] with mean 0 and deviation 1 as configured.
 
         Raises:
-            TypeError: for images of another dtype.
+            TypeError: for images of another dtype or shape, such as one without its batch.
         """
         return normalize(images, [self] * images.shape[0], dtype)
 
@@ -72,8 +72,8 @@ def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor,
 
 def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
     """As the method of that name, the i-th image as the i-th preprocessing says; raises the same."""
-    if images.dtype != torch.uint8:
-        given = str(images.dtype).removeprefix("torch.")
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        given = f"{images.dtype} {list(images.shape)}".removeprefix("torch.")
         raise TypeError(f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {given}")
     mean, std = _constants(each[0].mean, each[0].std, images.device)
     if any(one != each[0] for one in each):  # what all have in common broadcasts, which is cheaper than a row an image

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,9 +192,18 @@ def test_what_images_are_normalised_with_is_made_once() -> None:
     assert _constants.cache_info().misses - before <= len(some)
 
 
-def test_only_bytes_are_normalised() -> None:
-    with pytest.raises(TypeError, match=r"uint8 \[B, 3, H, W\], values 0 to 255, .* not float32$"):
-        Preprocessing((1, 1)).normalize(torch.rand(1, 3, 1, 1), torch.float32)
+def test_only_batches_of_bytes_are_normalised() -> None:
+    alone, last = torch.zeros((3, 2, 4), dtype=torch.uint8), torch.zeros((1, 2, 4, 3), dtype=torch.uint8)
+    wrong = (torch.rand(1, 3, 2, 4), r"float32 \[1, 3, 2, 4\]"), (alone, r"uint8 \[3, 2, 4\]"), (last, "uint8 .*3]")
+    for images, given in wrong:
+        with pytest.raises(TypeError, match=rf"uint8 \[B, 3, H, W\], values 0 to 255, .* not {given}$"):
+            Preprocessing((2, 4)).normalize(images, torch.float32)
+
+
+@pytest.mark.parametrize(("given", "name"), [("a/picture.png", "str"), (np.zeros((2, 4, 3), np.uint8), "ndarray")])
+def test_what_is_no_picture_is_not_converted(given: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"PIL\.Image\.open or fromarray makes, not a {name}$"):
+        to_rgb(given)
 
 
 @pytest.mark.parametrize(
