@@ -102,9 +102,13 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_what_is_of_no_known_kind_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for source in (tmp_path, tmp_path / "task.pt"):
+    weights = tmp_path / "task.pt"
+    weights.touch()
+    for source in (tmp_path, weights):
         assert main(["convert", str(source), "--output", str(tmp_path / "output")]) == 2
         assert "neither a .bin or .safetensors file nor a folder" in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "missing"), "--output", str(tmp_path / "output")]) == 2
+    assert "missing: there is no such file or folder" in capsys.readouterr().err
     assert main(["convert", str(task_path("digits")), "--output", str(tmp_path / "output")]) == 2
     assert "give --to published or --to peft" in capsys.readouterr().err
 

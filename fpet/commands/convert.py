@@ -113,6 +113,8 @@ def _kind(arguments: argparse.Namespace) -> str:
     for kind, config in (("peft", peft.CONFIG), ("transformers", transformers.CONFIG)):
         if (path / config).exists():
             return kind
+    if not path.exists():
+        raise UnsupportedError(f"{path}: there is no such file or folder")
     raise UnsupportedError(
         f"{path}: neither a .bin or .safetensors file nor a folder with {peft.CONFIG} or {transformers.CONFIG}"
     )
