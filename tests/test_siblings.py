@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -169,6 +170,23 @@ def test_one_that_does_not_answer_is_stuck(first: Serving, folder: Path) -> None
         told = [first.client.get(path, timeout=PROBE_SECONDS).json() for path in ("/livez", "/readyz")]
         assert told == [{"status": "stuck"}, {"status": "failed"}]
         assert untold(first) == "one of the processes did not answer within 3 seconds"
+
+
+def test_one_that_cannot_be_asked_for_now_is_not_stuck(
+    first: Serving, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This process has no descriptor left: that is no error in what was asked of it, and says nothing of the other."""
+    with other(folder, HEALTHY):
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert statuses(first) == [200, 200, 200, 200]  # on a connection that stays
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))  # what is open stays so, and nothing else opens
+            assert statuses(first) == [200, 503, 200, 503]
+            assert untold(first) == "one of the processes cannot be asked"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert statuses(first) == [200, 200, 200, 200]
+    assert not any("internal error" in message for message in caplog.messages)
 
 
 def test_a_change_that_nobody_takes_may_be_asked_for_again(files: Files, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class Silence(Enum):
     STARTING = "it is not there yet"
     ENDED = "it is not there any more"
     LOST = "it ended while it was asked"
+    UNASKED = "it cannot be asked"
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,10 @@ class Siblings:
                 told = await _ask(self._socket(number), word, about)
         except TimeoutError as error:
             raise TimeoutError(f"one of the processes did not answer within {seconds:g} seconds") from error
-        if told is not Silence.STARTING:
-            self._met.add(number)
-        elif number in self._met:
+        if told is Silence.STARTING and number in self._met:
             return Silence.ENDED
+        if told not in (Silence.STARTING, Silence.UNASKED):
+            self._met.add(number)
         return told
 
     def _socket(self, number: int) -> Path:
@@ -130,6 +131,8 @@ async def _ask(socket: Path, word: str, about: Message) -> Message | Silence:
         return Silence.STARTING
     except ConnectionRefusedError:
         return Silence.ENDED
+    except OSError:  # as while this process has no descriptor left, which says nothing about the other
+        return Silence.UNASKED
     try:
         if not _connected(writer):
             raise TimeoutError

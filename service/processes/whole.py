@@ -75,8 +75,8 @@ class Whole:
                 task.cancel()
 
     async def health(self) -> Health:
-        """The worst that one of the processes says; one that does not answer has failed, and is stuck. Asked for by
-        many at once, it is found out once."""
+        """The worst that one of the processes says; one that does not answer has failed, and is stuck. Of one that
+        cannot be asked it is not known that it is. Asked for by many at once, it is found out once."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_health())
         return await asyncio.shield(self._asking)
@@ -95,7 +95,9 @@ class Whole:
         if told is Silence.STARTING:
             return Health("starting", stuck=False)
         # They end together: this one does too, or nobody ends what goes on without the other.
-        return Health("draining", stuck=False) if self.runtime.status == "draining" else Health("failed", stuck=True)
+        if self.runtime.status == "draining":
+            return Health("draining", stuck=False)
+        return Health("failed", stuck=told is not Silence.UNASKED)
 
     async def require_ready(self) -> None:
         """Raises NotReadyError until all processes are warm: one that starts would miss a change."""
@@ -107,8 +109,8 @@ class Whole:
         """The metrics of all processes, as those of one; at the start of those that are there by then.
 
         Raises:
-            NotReadyError: if one of them does not answer, or has ended: sums that go down would be taken for those of a
-                service that began anew, and all that it counted before would be counted again.
+            NotReadyError: if one of them does not answer, cannot be asked or has ended: sums that go down would be
+                taken for those of a service that began anew, and all that it counted before would be counted again.
         """
         try:
             told = await self._siblings.ask(_METRICS)
@@ -116,6 +118,8 @@ class Whole:
             raise NotReadyError(str(error)) from error
         if Silence.ENDED in told or Silence.LOST in told:
             raise NotReadyError("one of the processes has ended")
+        if Silence.UNASKED in told:
+            raise NotReadyError("one of the processes cannot be asked")
         own = self.runtime.metrics.registry
         return Sums(own, [one.body for one in told if isinstance(one, Message)]) if told else own
 
