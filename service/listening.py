@@ -10,29 +10,24 @@ from typing import Any
 
 from fpet.errors import UnsupportedError
 
-_TAKEN = (errno.EADDRINUSE, errno.EACCES)
 _NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # as those of IPv6, where there is none
 
 
 def require_free(host: str, port: int) -> None:
-    """Looks whether another listens there already; what else may be wrong shows later.
+    """Looks whether the address can be had, and another does not listen there already.
 
     Raises:
-        UnsupportedError: if one does, the port is not for everybody, or the host has no address.
+        UnsupportedError: if one does, the port is not for everybody, or the host has no address here.
     """
-    for place in _places(host, port):
-        try:
-            _bind(*place, shared=False).close()
-        except OSError as error:
-            if error.errno in _TAKEN:
-                raise _unusable(host, port, error) from error
+    for one in bind(host, port):
+        one.close()
 
 
-def bind_shared(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host; as soon as several listen at one, the system gives each connection to one
-    of them. Only who runs as the same user can bind another.
+def bind(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
+    """A socket for each address of the host that there is on this machine.
 
-    port: 0 for a free one.
+    port: 0 for a free one. shared: as soon as several listen at one address, the system gives each connection to one of
+    them. Only who runs as the same user can bind another.
 
     Raises:
         UnsupportedError: if no address can be bound, or one is taken by somebody else.
@@ -40,7 +35,7 @@ def bind_shared(host: str, port: int) -> list[socket.socket]:
     sockets, missing = [], OSError(errno.EADDRNOTAVAIL, "no address")
     for place in _places(host, port):
         try:
-            sockets.append(_bind(*place, shared=True))
+            sockets.append(_bind(*place, shared=shared))
         except OSError as error:
             missing = error
             if error.errno not in _NOT_HERE:

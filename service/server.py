@@ -4,9 +4,11 @@ the service cannot start."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,8 +20,12 @@ from fastapi import FastAPI
 
 from service.accepting import Unaccepted
 from service.doors import close_doors
+from service.ending import FAILED
+from service.listening import bind
 from service.protocol import impatient
 from service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 # For the first request of a connection that was accepted at the end.
 _FIRST_SECONDS = 0.5
@@ -74,9 +80,23 @@ class Server(uvicorn.Server):
         del self._captured_signals[1:]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Called before anything is accepted."""
+        """Called before anything is accepted.
+
+        Raises:
+            UnsupportedError: if the address of the settings cannot be used.
+            SystemExit: if another listens at the address by the time that all is there, or the application says so.
+        """
         asyncio.get_running_loop().set_exception_handler(Unaccepted())
-        await super().startup(sockets)
+        # asyncio itself would have all addresses of a host or none, and some machines have no IPv6 but a name for it.
+        own = bind(self.config.host, self.config.port) if sockets is None else []
+        try:
+            await super().startup(own if sockets is None else sockets)
+        except OSError as error:
+            logger.error("the service cannot listen: %s", error.strerror)
+            await self.lifespan.shutdown()
+            sys.exit(FAILED)
+        if own:
+            self._log_started_message(own)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether to stop."""

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 
 from fpet.errors import FpetError, UnsupportedError
 from service.ending import FAILED, longest_end
-from service.listening import bind_shared, claimed
+from service.listening import bind, claimed
 from service.processes.folder import held, socket_folder
 from service.processes.siblings import Siblings
 from service.settings import Settings
@@ -126,7 +126,7 @@ def _doors(settings: Settings) -> Iterator[list[list[socket.socket]]]:
     with ExitStack() as stack:
         doors, port = [], settings.port
         for _ in range(settings.processes):
-            doors.append([stack.enter_context(one) for one in bind_shared(settings.host, port)])
+            doors.append([stack.enter_context(one) for one in bind(settings.host, port, shared=True)])
             port = doors[0][0].getsockname()[1]
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("starting %d processes on http://%s:%d", settings.processes, shown, port)
