@@ -177,16 +177,19 @@ def test_the_two_heads_of_a_distilled_backbone_are_averaged_as_in_timm() -> None
         torch.testing.assert_close(stock(images), averaged)
 
 
+@pytest.mark.parametrize("adapter", [Method("none"), Method("vpt-deep", {"prompts": 2})], ids=str)
 @pytest.mark.parametrize("family", ["mean of ViT", "mean of DINOv2", "no class token"])
-def test_mean_pooling_weighs_tokens_by_the_patches_that_they_stand_for(family: str) -> None:
+def test_mean_pooling_weighs_tokens_by_the_patches_that_they_stand_for(family: str, adapter: Method) -> None:
+    """Prompts stand for none."""
     backbone = backbone_of(family)
     vit: Any = backbone.vit
-    model = model_of(backbone, Method("none"), Method("bdm", {"block": 0, "dim": 8}))
+    model = model_of(backbone, adapter, Method("bdm", {"block": 0, "dim": 8}))
+    first = vit.num_prefix_tokens + model.adapter.num_prompts
     images = images_for(backbone)
     with torch.inference_mode():
         x, size = model.tokens(images)
         assert size is not None
-        x, size = x[:, vit.num_prefix_tokens :], size[:, vit.num_prefix_tokens :]
+        x, size = x[:, first:], size[:, first:]
         expected = vit.fc_norm((x * size).sum(1) / size.sum(1))
         torch.testing.assert_close(model.features(images), expected)
 

@@ -136,6 +136,13 @@ def test_nothing_of_a_model_is_kept(tmp_path: Path) -> None:
     assert not any(tensor() is not None for tensor in tensors)
 
 
+def test_images_that_the_model_does_not_take_are_refused(tmp_path: Path) -> None:
+    template, each = traced(small_family(tmp_path, LORA, BDM))
+    for images, error in ((IMAGES[:1].double(), TypeError), (IMAGES[:1, :, :12], ValueError)):
+        with pytest.raises(error, match="images are normalised float32"), torch.inference_mode():
+            template.features([each[0]], images)
+
+
 def test_threads_compute_at_once(tmp_path: Path) -> None:
     template, each = traced(small_family(tmp_path, LORA, BDM))
     with torch.inference_mode():
