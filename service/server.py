@@ -88,15 +88,15 @@ class Server(uvicorn.Server):
         """
         asyncio.get_running_loop().set_exception_handler(Unaccepted())
         # asyncio itself would have all addresses of a host or none, and some machines have no IPv6 but a name for it.
-        own = bind(self.config.host, self.config.port) if sockets is None else []
+        doors = bind(self.config.host, self.config.port) if sockets is None else sockets
         try:
-            await super().startup(own if sockets is None else sockets)
+            await super().startup(doors)
         except OSError as error:
             logger.error("the service cannot listen: %s", error.strerror)
             await self.lifespan.shutdown()
             sys.exit(FAILED)
-        if own:
-            self._log_started_message(own)
+        if sockets is None:  # of those that it is given Uvicorn says less
+            self._log_started_message(doors)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether to stop."""
