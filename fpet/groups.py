@@ -61,11 +61,17 @@ class _Recorder(BlockReducer):
         return cast(Tokens, self.block(tokens, query, key))
 
 
+class _Recording(Reducer):
+    """The recorders of all blocks, whatever they leave."""
+
+    tokens_vary = True
+
+
 def _given(model: AdaptedViT, images: Tensor) -> list[Given]:
     """What the reducer of each block is given in a forward of the images; the model itself is left alone."""
     geometry = model.backbone.geometry
     recorders = [_Recorder(cast(BlockReducer, block)) for block in model.reducer.blocks]
     layout = Layout.of(geometry, model.adapter.num_prompts)
-    recording = Reducer(geometry, layout, lambda index, _: recorders[index])
+    recording = _Recording(geometry, layout, lambda index, _: recorders[index])
     AdaptedViT(model.backbone, model.adapter, recording, model.head).eval().tokens(images)
     return [given for recorder in recorders for given in recorder.given]

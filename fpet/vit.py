@@ -107,6 +107,7 @@ class AdaptedViT(nn.Module):
         Raises:
             TypeError: for what is no tensor of the backbone's dtype.
             ValueError: for images of another shape.
+            UnsupportedError: if the reducer leaves another number of tokens than it says.
         """
         vit: Any = self.vit
         ends.check_images(images, vit.patch_embed)
@@ -116,6 +117,9 @@ class AdaptedViT(nn.Module):
         for block, adapter, reduce, drop_path in sites:
             tokens = adapted_block(block, cast(BlockAdapter, adapter), cast(BlockReducer, reduce), drop_path, tokens)
             sizes.append(tokens.size)
+        if not self.reducer.tokens_vary and tokens.x.shape[1] != self.tokens_out:
+            left = f"leaves {tokens.x.shape[1]} tokens, of which its layout_out says that they are {self.tokens_out}"
+            raise UnsupportedError(f"{type(self.reducer).__name__} {left}")
         return ends.norm(vit, self.adapter, tokens), sizes
 
     def features(self, images: Tensor) -> Tensor:

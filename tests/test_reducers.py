@@ -7,14 +7,17 @@ import re
 import pytest
 import torch
 from reduced import PATCH, backbone_of, reduced
-from torch import nn
+from torch import Tensor, nn
 
+from fpet.adapters import build_adapter
 from fpet.errors import UnsupportedError
 from fpet.methods import VIT_BASE
 from fpet.reducers import build_reducer
+from fpet.reducers.base import BlockReducer, ReducerAtBlocks
 from fpet.reducers.pool import PoolBlock
 from fpet.reducers.tome import ToMeBlock
 from fpet.tokens import Layout, Tokens
+from fpet.vit import AdaptedViT
 
 
 def test_a_second_checkerboard_leaves_every_other_row_and_column() -> None:
@@ -75,6 +78,23 @@ def test_lengths_are_as_announced(kind: str, arguments: dict[str, object], token
     assert size is not None
     assert x.shape[1] == model.tokens_out == tokens
     assert torch.equal(size.sum(dim=1), torch.full((2, 1), 197.0))
+
+
+class _Last(BlockReducer):
+    """Leaves the last token out, and does not say so."""
+
+    def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
+        return Tokens(tokens.x[:, :-1], None)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_another_number_than_announced_is_refused(training: bool) -> None:
+    backbone = backbone_of((3, 3), "class token")
+    geometry = backbone.geometry
+    thinning = ReducerAtBlocks(geometry, Layout.of(geometry), 1, _Last)
+    model = AdaptedViT(backbone, build_adapter("none", geometry, {}), thinning, nn.Identity()).train(training)
+    with pytest.raises(UnsupportedError, match=r"ReducerAtBlocks leaves 9 tokens, .* they are 10"):
+        model(torch.randn(1, 3, 3 * PATCH, 3 * PATCH))
 
 
 @pytest.mark.parametrize(
