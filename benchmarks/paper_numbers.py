@@ -89,7 +89,7 @@ def _parameters() -> Iterator[Sequence[str]]:
         yield row.name, f"{count:,}", row.millions, _verdict(agrees(count / 1e6, row.millions)), row.reason
     printed = {adapter.kind for row in PARAMETERS for adapter in row.adapters}
     for method in methods():
-        if method.role == "adapter" and method.kind not in printed:
+        if method.role == "adapter" and method.kind not in printed and method.parameters is not None:
             yield f"`{method.kind}` by default", f"{method.parameters:,}", "", "", "not in the paper"
 
 

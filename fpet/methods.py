@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,48 +39,68 @@ class MethodInfo:
     role: "adapter" or "reducer"; source: the first line of its file's docstring, or nothing; arguments: with their
     defaults, None where there is none; parameters: trained on ViT-B/16 at 224 pixels by default (a reducer at block 6),
     the head not counted; foldable: whether nothing is left of it at inference; tokens: left of ViT-B's 197 plus
-    prompts, at most; refuses: the kinds of the other role that it cannot go together with.
+    prompts, at most; refuses: the kinds of the other role that it cannot go together with. Of a method with an argument
+    that has no default these four are None or empty: by default there is no such method.
     """
 
     role: str
     kind: str
     source: str
     arguments: dict[str, Any]
-    parameters: int
-    foldable: bool
-    tokens: int
+    parameters: int | None
+    foldable: bool | None
+    tokens: int | None
     refuses: tuple[str, ...]
 
 
 def methods() -> list[MethodInfo]:
     """All adapters, then all reducers, in the order of their registries."""
-    adapters = {kind: build_adapter(kind, VIT_BASE, {}) for kind in ADAPTERS}
-    placed = [half_way(Method(kind), VIT_BASE.depth) for kind in REDUCERS]
-    reducers = {one.kind: build_reducer(one.kind, VIT_BASE, Layout.of(VIT_BASE), one.arguments) for one in placed}
+    adapters = {kind: build_adapter(kind, VIT_BASE, {}) for kind, method in ADAPTERS.items() if _by_default(method)}
+    placed = {kind: half_way(Method(kind), VIT_BASE.depth).arguments for kind in REDUCERS}
+    layout = Layout.of(VIT_BASE)
+    reducers = {
+        kind: build_reducer(kind, VIT_BASE, layout, placed[kind])
+        for kind, method in REDUCERS.items()
+        if _by_default(method, placed[kind])
+    }
     refused = [
         (kind, other)
         for (kind, adapter), (other, reducer) in itertools.product(adapters.items(), reducers.items())
         if not _fit(adapter, reducer)
     ]
     return [
-        _describe(kind, adapter, Layout.of(VIT_BASE, adapter.num_prompts), refused)
-        for kind, adapter in adapters.items()
-    ] + [_describe(kind, reducer, reducer.layout_out, refused) for kind, reducer in reducers.items()]
+        *(_describe("adapter", kind, method, adapters.get(kind), refused) for kind, method in ADAPTERS.items()),
+        *(_describe("reducer", kind, method, reducers.get(kind), refused) for kind, method in REDUCERS.items()),
+    ]
 
 
-def _describe(kind: str, module: Adapter | Reducer, layout: Layout, refused: list[tuple[str, str]]) -> MethodInfo:
-    """layout: of the tokens that are left; refused: pairs of an adapter and a reducer."""
-    is_adapter = isinstance(module, Adapter)
+def _describe(
+    role: str, kind: str, method: type, made: Adapter | Reducer | None, refused: list[tuple[str, str]]
+) -> MethodInfo:
+    """made: the method by default, if there is one; refused: pairs of an adapter and a reducer."""
+    own = role == "reducer"
     return MethodInfo(
-        role="adapter" if is_adapter else "reducer",
+        role=role,
         kind=kind,
-        source=_source(type(module)),
-        arguments=_arguments(type(module)),
-        parameters=count_parameters(module),
-        foldable=isinstance(module, Adapter) and module.foldable,
-        tokens=layout.num_tokens,
-        refuses=tuple(pair[is_adapter] for pair in refused if pair[not is_adapter] == kind),
+        source=_source(method),
+        arguments=_arguments(method),
+        parameters=None if made is None else count_parameters(made),
+        foldable=None if made is None else isinstance(made, Adapter) and made.foldable,
+        tokens=None if made is None else _layout(made).num_tokens,
+        refuses=tuple(pair[not own] for pair in refused if pair[own] == kind),
     )
+
+
+def _layout(made: Adapter | Reducer) -> Layout:
+    """Of the tokens that are left."""
+    return Layout.of(VIT_BASE, made.num_prompts) if isinstance(made, Adapter) else made.layout_out
+
+
+def _by_default(method: type, given: Collection[str] = ()) -> bool:
+    """Whether it can be made with no other arguments."""
+    every = keyword_parameters(method).items()
+    required = {name for name, parameter in every if parameter.default is inspect.Parameter.empty}
+    return required <= set(given)
 
 
 def _fit(adapter: Adapter, reducer: Reducer) -> bool:

@@ -26,6 +26,11 @@ REDUCER = """from fpet.reducers.none import NoReduction
 
 class Nothing(NoReduction):
     pass
+
+
+class Chosen(NoReduction):
+    def __init__(self, geometry, layout, *, share: float, block: int) -> None:
+        super().__init__(geometry, layout)
 """
 
 
@@ -76,7 +81,9 @@ def install(folder: Path, name: str, entries: str, modules: dict[str, str]) -> N
 def test_methods_of_installed_packages_are_known(tmp_path: Path) -> None:
     (adapter,) = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
     group, entry = re.findall(r'^\[project.entry-points."(.*?)"\].*\n(.*)$', GUIDE, re.MULTILINE)[0]
-    entries = f"[{group}]\n{entry.replace(chr(34), '')}\n[fpet.reducers]\nnothing = bare:Nothing\n"
+    entries = (
+        f"[{group}]\n{entry.replace(chr(34), '')}\n[fpet.reducers]\nnothing = bare:Nothing\nchosen = bare:Chosen\n"
+    )
     install(tmp_path, "fpet-more", entries, {"lora_v": adapter, "bare": REDUCER})
     # A package may well be imported before what it adds to.
     script = "import sys, lora_v; from fpet.cli import main; sys.exit(main(['methods', '--json']))"
@@ -88,6 +95,9 @@ def test_methods_of_installed_packages_are_known(tmp_path: Path) -> None:
     assert described["adapter", "lora-v"]["source"].startswith("LoRA on the values alone")
     assert described["reducer", "nothing"]["source"] == ""
     assert described["reducer", "nothing"]["tokens"] == 197
+    chosen = described["reducer", "chosen"]
+    assert chosen["arguments"] == {"share": None, "block": None}
+    assert [chosen[of] for of in ("parameters", "tokens", "foldable", "refuses")] == [None, None, None, []]
 
 
 @pytest.mark.parametrize(
