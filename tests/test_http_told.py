@@ -101,6 +101,7 @@ def test_health_and_documentation(service: Serving) -> None:
 def test_a_proxy_may_offer_the_service_below_a_path(small_files: Files) -> None:
     with serving(small_settings(small_files, root_path="/vision")) as fresh:
         assert fresh.client.get("/openapi.json").json()["servers"] == [{"url": "/vision"}]
+        assert fresh.client.get("/").headers["location"] == "/vision/docs"
         assert '"/vision/openapi.json"' in fresh.client.get("/docs").text.replace("'", '"')
         assert fresh.classify(IMAGES[0]).status_code == 200
         refused = fresh.client.put(CLASSIFY)

@@ -54,6 +54,6 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 
 
 @router.get("/", include_in_schema=False)
-async def root() -> RedirectResponse:
+async def root(request: Request) -> RedirectResponse:
     """To the documentation."""
-    return RedirectResponse("/docs")
+    return RedirectResponse(f"{request.scope['root_path']}/docs")
