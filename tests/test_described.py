@@ -138,3 +138,23 @@ def test_what_a_route_reads_and_cannot_answer_is_described(locked: Serving) -> N
     for operations in paths.values():
         for operation in operations.values():
             assert "431" in operation["responses"]
+
+
+def test_whatever_the_description_refers_to_is_there(locked: Serving) -> None:
+    document = locked.client.get("/openapi.json").json()
+    found = set(references(document))
+    assert found
+    for reference in found:
+        part = document
+        for name in reference.removeprefix("#/").split("/"):
+            part = part[name]
+    schema = document["paths"][INFER]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert {"name", "datatype", "shape"} <= set(schema["properties"]["inputs"]["items"]["properties"])
+
+
+def references(part: object) -> Iterator[str]:
+    """Every `$ref` in a part of the description."""
+    if isinstance(part, dict) and "$ref" in part:
+        yield part["$ref"]
+    for one in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from references(one)

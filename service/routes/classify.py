@@ -24,7 +24,7 @@ from service.routes.common import (
     runtime_of,
     split_names,
 )
-from service.routes.described import BINARY, TIMES, Described, errors, with_headers
+from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
 from service.work import Output, best
 
@@ -40,7 +40,7 @@ BODY: dict[str, Any] = {
             "image/*": BINARY,
             BYTES: BINARY,
             MULTIPART: {"schema": {"type": "object", "properties": {"image": _FILES}}},
-            JSON: {"schema": EncodedImages.model_json_schema()},
+            JSON: content_of(EncodedImages),
         },
     }
 }

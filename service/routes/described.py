@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from service.request_id import HEADER as REQUEST_ID
 from service.schemas import Error
@@ -63,6 +64,23 @@ _OF_ERRORS = {401: ["www-authenticate"], 415: ["accept-encoding"], 429: ["retry-
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 Responses = dict[int | str, dict[str, Any]]
+
+
+def content_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The content of a body that routes read themselves. Its schema is one piece: what a reference names would be
+    looked for in the whole description, which does not have it."""
+    schema = model.model_json_schema()
+    parts = schema.pop("$defs", {})
+
+    def whole(one: Any) -> Any:
+        if isinstance(one, list):
+            return [whole(item) for item in one]
+        if not isinstance(one, dict):
+            return one
+        own = {name: whole(value) for name, value in one.items() if name != "$ref"}
+        return {**whole(parts[one["$ref"].rpartition("/")[2]]), **own} if "$ref" in one else own
+
+    return {"schema": whole(schema)}
 
 
 def with_headers(*names: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from service.inputs import BYTES, JSON, read_body
 from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
 from service.routes.common import DeadlineHeader, deadline_after, hold, note, runtime_of
-from service.routes.described import BINARY, TIMES, Described, errors, with_headers
+from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
 from service.routes.v2 import MODEL, VERSION, ModelDep, VersionDep
 from service.runtime import Runtime
 from service.schemas import TokenCounts
@@ -41,7 +41,7 @@ _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "JSON, and behind it bytes of tensors if Inference-Header-Content-Length says where it ends",
-        "content": {JSON: {"schema": InferRequest.model_json_schema()}, BYTES: BINARY},
+        "content": {JSON: content_of(InferRequest), BYTES: BINARY},
     },
 }
 _INFER: dict[str, Any] = {

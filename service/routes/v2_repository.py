@@ -11,7 +11,7 @@ from service.errors import NotReadyError
 from service.inputs import JSON, Model, parse, read_body
 from service.routes.admin import ConditionsHeader, authorized, put_into_service, take_out_of_service
 from service.routes.common import RuntimeDep, WholeDep
-from service.routes.described import Described, admin_errors, errors
+from service.routes.described import Described, admin_errors, content_of, errors
 from service.runtime import Runtime
 from service.v2.describe import index_entry
 from service.v2.schemas import ChangeRequest, IndexEntry, IndexRequest
@@ -23,7 +23,7 @@ _MAX_BODY = 2**16
 
 
 def _body(schema: type[Model]) -> dict[str, Any]:
-    return {"requestBody": {"required": False, "content": {JSON: {"schema": schema.model_json_schema()}}}}
+    return {"requestBody": {"required": False, "content": {JSON: content_of(schema)}}}
 
 
 _CHANGE: dict[str, Any] = {
