@@ -7,6 +7,7 @@ from peer import Answer, peer
 
 from fpet.client import (
     AsyncClient,
+    Classification,
     Client,
     ConflictError,
     DeadlineExceededError,
@@ -15,6 +16,7 @@ from fpet.client import (
     NotFoundError,
     NotReadyError,
     OverloadedError,
+    RefusedImageError,
     ServiceError,
     UnauthorizedError,
 )
@@ -44,6 +46,25 @@ def test_each_refusal_has_its_error(status: int, kind: type[ServiceError]) -> No
     assert type(error.value) is kind
     assert str(error.value) == "a sentence"
     assert (error.value.status, error.value.error_type, error.value.request_id) == (status, "word", "abc")
+
+
+def test_what_is_too_large_for_a_proxy_is_sent_in_smaller_requests() -> None:
+    too_large = Answer(413, b"<html>", {"content-type": "text/html"})
+    answered = {
+        "task": "digits",
+        "digest": "0a",
+        "generation": 1,
+        "predictions": [[{"label": "7", "index": 7, "probability": 1.0}]],
+        "tokens": {"in": 9, "out": 5},
+        "timings_ms": {"decode": 1.0, "queue": 1.0, "inference": 1.0, "total": 3.0},
+    }
+    with peer([too_large, Answer(200, answered), too_large]) as there, Client(there.url) as client:
+        small, large = client.classify_each([b"small", b"large"], "digits")
+    assert isinstance(small, Classification)
+    assert small.best.label == "7"
+    assert isinstance(large, RefusedImageError)
+    assert (str(large), large.status) == ("image 1: the answer was 413 Request Entity Too Large", 413)
+    assert [b"small" in one.body for one in there.received] == [True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -116,12 +116,13 @@ _BY_STATUS: dict[int, type[ServiceError]] = {
     503: NotReadyError,
     504: DeadlineExceededError,
 }
-_ABOUT_IMAGES = {"bad_image", "too_large", "unsupported_type"}
+_ABOUT_IMAGES = {"bad_image", "unsupported_type"}
+_TOO_LARGE = 413  # whoever says so: a proxy may take less than the service, and has no word for it
 
 
 def concerns_images(error: ServiceError) -> bool:
     """Whether a request might be answered if it had other images, or fewer."""
-    return error.error_type in _ABOUT_IMAGES
+    return error.status == _TOO_LARGE or error.error_type in _ABOUT_IMAGES
 
 
 def error_of(response: httpx.Response) -> ServiceError:
