@@ -105,6 +105,25 @@ def test_a_key_that_no_header_holds_is_refused_without_showing_it(key: str) -> N
     assert key not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("ALL_PROXY", "socks4://127.0.0.1:1", "Unknown scheme for proxy URL"),
+        ("NO_PROXY", "[::1", "Invalid port"),
+        ("SSL_CERT_FILE", "missing.pem", "No such file"),
+    ],
+)
+def test_what_the_environment_says_and_cannot_be_used_is_told(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, reason: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    for kind in (Client, AsyncClient):
+        with pytest.raises(
+            UnsupportedError, match=f"a proxy or certificate of the environment cannot be used: .*{reason}"
+        ):
+            kind("http://host")
+
+
 def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
     def methods(kind: type) -> dict[str, inspect.Signature]:
         found = inspect.getmembers(kind, inspect.isfunction)

@@ -40,8 +40,8 @@ class AsyncClient(Session):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._http = httpx.AsyncClient(
-            transport=self.transport, event_hooks={"response": [_follow_nowhere]}, **self._http_options()
+        self._http = self._open(
+            httpx.AsyncClient, transport=self.transport, event_hooks={"response": [_follow_nowhere]}
         )
         self._turns = asyncio.Semaphore(CONNECTIONS)
         self._sending: dict[asyncio.Task[httpx.Response | httpx.RequestError], anyio.CancelScope] = {}

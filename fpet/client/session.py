@@ -23,6 +23,7 @@ from fpet.client.retry import Patience, require_whole
 from fpet.errors import ImageError, TaskError, UnsupportedError
 
 Answer = TypeVar("Answer")
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 
 # As many as httpx opens unless it is told otherwise. Its pool lets the next request wait, and loses a connection for
 # good if that one gives up just as it is given it: so requests wait for a turn before, and the pool has one for each.
@@ -38,7 +39,7 @@ class Session:
     times its tasks; concurrency: requests at once; max_body: bytes in a request, no more than the service takes.
 
     Raises:
-        UnsupportedError: for an address or a key that cannot be used.
+        UnsupportedError: for an address or a key that cannot be used, or a proxy or certificate of the environment.
         ValueError: for what is no number in its range.
     """
 
@@ -66,10 +67,17 @@ class Session:
         if self.key is not None and not (self.key and self.key == self.key.strip() and self.key.isprintable()):
             raise UnsupportedError("the key is empty, or has spaces around it or characters that a header cannot hold")
 
-    def _http_options(self) -> dict[str, Any]:
-        """For either client of httpx."""
+    def _open(self, kind: Callable[..., Http], **options: Any) -> Http:
+        """Either client of httpx, which takes proxies and certificates from the environment.
+
+        Raises:
+            UnsupportedError: if those cannot be used.
+        """
         headers = {} if self.key is None else {"authorization": f"Bearer {self.key}".encode()}
-        return {"base_url": self.url, "headers": headers}
+        try:
+            return kind(base_url=self.url, headers=headers, **options)
+        except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
+            raise UnsupportedError(f"a proxy or certificate of the environment cannot be used: {error}") from error
 
     def _ask(self, call: Call[Answer]) -> Conversation[Answer]:
         return ask(call, self._patience, math.inf)

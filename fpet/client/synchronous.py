@@ -46,9 +46,7 @@ class Client(Session):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._http = httpx.Client(
-            transport=self.transport, event_hooks={"response": [follow_nowhere]}, **self._http_options()
-        )
+        self._http = self._open(httpx.Client, transport=self.transport, event_hooks={"response": [follow_nowhere]})
         self._turns = Semaphore(CONNECTIONS)
         self._closing = Closing(self._http.close)
 
