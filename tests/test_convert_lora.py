@@ -15,7 +15,7 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
 from torch import nn
 
 from fpet.adapters import build_adapter
-from fpet.backbone import save_backbone
+from fpet.backbone import create_backbone, save_backbone
 from fpet.backbone_described import fingerprint
 from fpet.cli import main
 from fpet.errors import UnsupportedError
@@ -91,6 +91,22 @@ def test_a_task_that_peft_cannot_hold_is_refused(
     assert main(to_peft(task, *more)) == 2
     assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backbone.safetensors", "task.safetensors"]
+
+
+def test_the_two_classifiers_of_a_distilled_deit_are_refused_both_ways(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(to_peft(lora_task(tmp_path, Method("lora")))) == 0
+    distilled = create_backbone("deit_tiny_distilled_patch16_224", ARGUMENTS)
+    backbone, task = tmp_path / "distilled" / "backbone.safetensors", tmp_path / "distilled" / "task.safetensors"
+    save_backbone(backbone, distilled.vit, distilled.architecture, ARGUMENTS, {})
+    header = small_header(distilled, adapter=Method("lora"), reducer=Method("none"))
+    save_task(task, header, new_model(header, distilled))
+    from_peft = ["convert", str(tmp_path / "peft"), "--backbone", str(backbone), "--output", f"{task}.safetensors"]
+    for command in (to_peft(task), from_peft):
+        assert main(command) == 2
+        assert "averages two classifiers" in capsys.readouterr().err
+    assert sorted(path.name for path in task.parent.iterdir()) == ["backbone.safetensors", "task.safetensors"]
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

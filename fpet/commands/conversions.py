@@ -43,7 +43,7 @@ def from_peft(arguments: argparse.Namespace) -> str:
     """A PEFT checkpoint to a task."""
     folder: Path = arguments.input
     backbone = _named_backbone(arguments, peft.base_model(folder))
-    found = peft.read_peft(folder, backbone.geometry.depth)
+    found = peft.read_peft(folder, backbone)
     preprocessing = dataclasses.replace(preprocessing_of(backbone), interpolation=arguments.interpolation or "bicubic")
     data = read_bytes(folder / peft.WEIGHTS, TaskError)
     header = _header(arguments, backbone, found, preprocessing, data)

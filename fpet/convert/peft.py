@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fpet.adapters.lora import parse_targets, tensor_prefix
+from fpet.backbone import Backbone
 from fpet.backbone_limits import FLOATS, MOST_BLOCKS
 from fpet.convert.fields import Fields
 from fpet.convert.names import ALL, places
@@ -71,13 +72,24 @@ def base_model(folder: Path) -> str:
     return named if isinstance(named, str) else ""
 
 
-def read_peft(folder: Path, depth: int) -> PeftTask:
-    """Reads a checkpoint of a model with `depth` blocks, be it a timm ViT or a ViT or DeiT of transformers.
+def refuse_two_classifiers(backbone: Backbone) -> None:
+    """Raises UnsupportedError for timm's distilled DeiT: a checkpoint's classifier would see one of its two tokens."""
+    if "head_dist" in dict(backbone.vit.named_children()):
+        raise UnsupportedError(
+            f"{backbone.architecture} averages two classifiers, where a task has one for both tokens; between it and "
+            "PEFT this is not covered"
+        )
+
+
+def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
+    """Reads a checkpoint of a model like `backbone`, be it a timm ViT or a ViT or DeiT of transformers.
 
     Raises:
         TaskError: if a file cannot be read, or what it should hold is missing.
-        UnsupportedError: naming a feature, module or tensor that is not covered.
+        UnsupportedError: naming a feature, module or tensor that is not covered; as `refuse_two_classifiers`.
     """
+    refuse_two_classifiers(backbone)
+    depth = backbone.geometry.depth
     config = Fields.read(folder / CONFIG, TaskError)
     rank, scale = _rank_and_scale(config)
     if not (folder / WEIGHTS).exists():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fpet.adapters.lora import SLICES, LoRA, LoRABlock, LowRank, tensor_prefix
 from fpet.backbone import Backbone
 from fpet.convert.names import DEIT, TIMM, VIT, Names
-from fpet.convert.peft import CONFIG, PARTS, PREFIX, WEIGHTS
+from fpet.convert.peft import CONFIG, PARTS, PREFIX, WEIGHTS, refuse_two_classifiers
 from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.task import Task
@@ -30,8 +30,10 @@ def write_peft(task: Task, backbone: Backbone, library: str | None = None) -> di
 
     Raises:
         TaskError: if the task does not fit the backbone.
-        UnsupportedError: if it is not LoRA, or the library's layers cannot take its updates.
+        UnsupportedError: if it is not LoRA, or the library's layers cannot take its updates; as
+            `refuse_two_classifiers`.
     """
+    refuse_two_classifiers(backbone)
     model = task.build(backbone)
     if not isinstance(model.adapter, LoRA):
         raise UnsupportedError(f"{task.path}: PEFT has LoRA, not {task.header.adapter.kind}")
