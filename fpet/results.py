@@ -87,12 +87,14 @@ _KNOWN = (COLUMNS, tuple(name for name in COLUMNS if name not in _LATER))
 def read_rows(path: Path) -> list[Row]:
     """The rows of a table, also of one without the columns of later versions; none if there is no file.
 
+    A spreadsheet's mark of UTF-8 is no part of them.
+
     Raises:
         TaskError: if the file cannot be read, or is not a sweep's.
     """
     if not exists(path, TaskError):
         return []
-    text = read_bytes(path, TaskError).decode(errors="surrogateescape")
+    text = read_bytes(path, TaskError).decode("utf-8-sig", errors="surrogateescape")
     reader = csv.DictReader(io.StringIO(text))
     try:
         columns = tuple(reader.fieldnames or ())

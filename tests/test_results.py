@@ -64,3 +64,11 @@ def test_what_is_read_is_written_again_as_it_was(tmp_path: Path) -> None:
     assert [row.data for row in read_rows(path)] == [rows[0].data, "digits"]
     add_row(path, dataclasses.replace(ROW, run="2", seed=2))
     assert path.read_bytes().startswith(before)
+
+
+def test_a_table_that_a_spreadsheet_saved_is_read(tmp_path: Path) -> None:
+    """With a mark of UTF-8 in front and its own line ends."""
+    path = tmp_path / "table.csv"
+    add_row(path, ROW)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_rows(path) == [ROW]
