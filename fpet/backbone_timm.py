@@ -57,7 +57,7 @@ def make_vit(architecture: str, arguments: Mapping[str, object], normalization: 
         raise BackboneError(f"timm cannot make {architecture!r} with {dict(arguments)}: {error}") from error
     refuse_uncovered(vit, architecture)
     check_image_size(vit)
-    return vit
+    return vit.float()  # whatever torch makes by default
 
 
 def blueprint(

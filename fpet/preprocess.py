@@ -66,7 +66,7 @@ class Preprocessing:
 @lru_cache(_KEPT)
 def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
     """Mean and deviation, [1, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does."""
-    pair = torch.tensor([mean, std], device=device)[:, None, :, None, None]
+    pair = torch.tensor([mean, std], dtype=torch.float32, device=device)[:, None, :, None, None]
     return pair[0], pair[1]
 
 

@@ -114,7 +114,7 @@ def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0)
     """
     modules = _new_modules(header.adapter, header.reducer, header.head, len(header.labels), backbone.geometry)
     model = AdaptedViT(backbone, *modules, drop_path=drop_path, methods=(header.adapter, header.reducer))
-    model.trainable().to(next(backbone.vit.parameters()).device)
+    model.trainable().to(device=next(backbone.vit.parameters()).device, dtype=torch.float32)
     return model
 
 
