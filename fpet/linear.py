@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,8 @@ class LowBitLinear(nn.Module):
     """A linear map whose weight is used as it is (bits = 32) or rounded to a code book of 1, 2, 4 or 8 bits.
 
     weight: [out, in]. While training a quantised layer it is the latent matrix, rounded in every forward; after
-    `load_packed` it is the rounded matrix itself, so that inference pays nothing. Starts as U(+-1/sqrt(in)).
+    `load_packed` it is the rounded matrix itself, so that inference pays nothing. Which of both it is, a state dict
+    tells the layer that loads it: a rounded matrix has the key `rounded` beside it. Starts as U(+-1/sqrt(in)).
 
     Raises:
         UnsupportedError: for any other number of bits, or a width below one.
@@ -110,3 +112,14 @@ class LowBitLinear(nn.Module):
         with torch.no_grad():
             self.weight.copy_(unpack(packed, (rows, columns), self.bits))
         self.latent = False
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.bits != FULL_PRECISION and not self.latent:
+            destination[f"{prefix}rounded"] = torch.tensor(True)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *more: Any) -> None:
+        rounded = state_dict.pop(f"{prefix}rounded", None) is not None
+        if self.bits != FULL_PRECISION and f"{prefix}weight" in state_dict:
+            self.latent = not rounded
+        super()._load_from_state_dict(state_dict, prefix, *more)

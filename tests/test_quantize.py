@@ -94,6 +94,16 @@ def test_a_dequantised_weight_is_not_packed_again() -> None:
         layer.packed()
 
 
+@pytest.mark.parametrize("rounded", [True, False])
+def test_a_state_dict_carries_whether_its_weight_is_rounded(rounded: bool) -> None:
+    layers = LowBitLinear(8, 4, bits=1), LowBitLinear(8, 4, bits=1)
+    layers[not rounded].load_packed(layers[not rounded].packed())
+    source, target = layers
+    target.load_state_dict(source.state_dict())
+    assert target.latent == source.latent == (not rounded)
+    torch.testing.assert_close(target.effective_weight(), source.effective_weight(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("bits", [0, 3, 16, 64])
 def test_other_bit_widths_are_refused(bits: int) -> None:
     with pytest.raises(UnsupportedError, match=f"bits = {bits}"):
