@@ -69,7 +69,7 @@ class TaskHeader:
         for role, method in (("adapter", self.adapter), ("reducer", self.reducer)):
             if not isinstance(method, Method):
                 raise ValueError(f"{role} {method!r} is not a Method, such as Method('none')")
-        if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels):
+        if not isinstance(self.labels, (tuple, list)) or not all(isinstance(label, str) for label in self.labels):
             raise ValueError(f"labels {self.labels!r} is not a tuple of texts")
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels holds a label twice")
@@ -81,11 +81,13 @@ class TaskHeader:
         """The header as it is stored.
 
         Raises:
-            ValueError: naming a number that is not finite, which `from_json` would refuse.
+            ValueError: naming a field that JSON does not hold, or that `from_json` would refuse.
         """
         fields = dataclasses.asdict(self)
         check_json(fields, "header")
-        return json.dumps(fields, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(fields, ensure_ascii=False, allow_nan=False)
+        self.from_json(text)
+        return text
 
     @classmethod
     def from_json(cls, text: str) -> TaskHeader:
@@ -165,5 +167,5 @@ def _parse_fields(expected: Any, value: Any, where: str) -> Any:
 
 def check_name(name: str) -> None:
     """Raises ValueError if no task can have this name."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"name {name!r} is not 1 to 64 of a-z, 0-9, '.', '_', '-', the first and the last of a-z, 0-9")

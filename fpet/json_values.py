@@ -24,7 +24,7 @@ def check_json(value: object, where: str, depth: int = 0) -> None:
 
     Raises:
         ValueError: naming the place below `where`, if a number is not finite as a float, a text is not Unicode (half of
-            a surrogate pair), or lists and objects lie too deep in each other.
+            a surrogate pair), lists and objects lie too deep in each other, or it is no JSON value at all.
     """
     if depth > _DEEPEST:
         raise ValueError(f"{where} lies too deep: there are at most {_DEEPEST} lists and objects in each other")
@@ -37,11 +37,16 @@ def check_json(value: object, where: str, depth: int = 0) -> None:
             check_json(item, f"{where}[{i}]", depth + 1)
     elif isinstance(value, str):
         _check_text(value, where)
-    elif isinstance(value, (int, float)) and not is_finite(value):
-        raise ValueError(f"{where} is not finite")
+    elif isinstance(value, (int, float)):
+        if not is_finite(value):
+            raise ValueError(f"{where} is not finite")
+    elif value is not None:
+        raise ValueError(f"{where} is of type {type(value).__name__}, which JSON does not hold")
 
 
-def _check_text(text: str, where: str) -> None:
+def _check_text(text: object, where: str) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{where} is no text: {text!r}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from serving import Files
@@ -97,17 +98,38 @@ def test_a_model_is_of_the_dtype_of_its_backbone(tmp_path: Path) -> None:
     [
         ({"labels": "abc"}, "labels 'abc' is not a tuple of texts"),
         ({"labels": (1, 2, 3)}, "is not a tuple of texts"),
+        ({"labels": {"apple": 0, "fig": 1}}, "is not a tuple of texts"),
+        ({"labels": None}, "labels None is not a tuple of texts"),
+        ({"name": 5}, "name 5 is not 1 to 64"),
         ({"labels": ("\ud800",)}, "no text in Unicode"),
         ({"methods": ("lora", Method("none"))}, "adapter 'lora' is not a Method"),
         ({"methods": (Method("lora", {"scale": torch.nan}), Method("none"))}, "scale = nan should be above 0"),
+        (
+            {"methods": (Method("lora", {"dim": np.int64(4)}), Method("none"))},
+            r"header\.adapter\.arguments\.dim is of type int64, which JSON does not hold",
+        ),
+        ({"head_bits": 32.0}, r"header\.head\.bits is not of type int"),
     ],
 )
 def test_what_no_file_could_say_is_refused_before_a_training(
     backbone: Backbone, changes: dict[str, Any], named: str
 ) -> None:
-    given: dict[str, Any] = {"labels": ("apple", "fig"), "methods": (Method("lora"), Method("none")), **changes}
+    methods = Method("lora"), Method("none")
+    given = {"name": "fruit", "labels": ("apple", "fig"), "methods": methods, "head_bits": 32, **changes}
     with pytest.raises((TaskError, UnsupportedError), match=named):
-        new_header("fruit", given["labels"], backbone, given["methods"], 32)
+        new_header(backbone=backbone, **given)
+
+
+@pytest.mark.parametrize(
+    ("provenance", "named"),
+    [({2026: "won"}, "the name of a field of header.provenance is no text: 2026"), ({"of": {1}}, "of is of type set")],
+)
+def test_provenance_that_json_does_not_hold_is_refused_when_saving(
+    tmp_path: Path, backbone: Backbone, provenance: dict[Any, Any], named: str
+) -> None:
+    header = header_of(backbone, provenance=provenance)
+    with pytest.raises(TaskError, match=named):
+        save_task(tmp_path / "fruit.safetensors", header, new_model(header, backbone))
 
 
 @pytest.mark.usefixtures("little_memory")
