@@ -42,9 +42,13 @@ class _Products(torch.autograd.Function):
     """`_attend` with a gradient for all four, which computes the scores once more and so keeps none."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(q, k, v, bias)
+    def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         return cast(Tensor, _attend(q, k, v, bias))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:  # noqa: ARG004
+        """Apart from the forward, as `torch.func` needs it."""
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     @once_differentiable

@@ -75,6 +75,14 @@ def test_its_gradients_are_those_of_the_formula(
         torch.testing.assert_close(gradient.double(), reference, rtol=tolerance, atol=tolerance * scale)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_transforms_of_functions_have_its_gradient(biased: bool) -> None:
+    q, k, v, bias = _inputs(torch.bfloat16, biased=biased)
+    found = torch.func.grad(lambda queries: attend(queries, k, v, bias).sum())(q)
+    (expected,) = torch.autograd.grad(attend(q.requires_grad_(), k, v, bias).sum(), [q])
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 class _Fused(TorchFunctionMode):
     """Notes whether any of q, k and v had a gradient in the calls of torch's own attention."""
 
