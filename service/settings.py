@@ -187,9 +187,14 @@ class Settings(BaseSettings):
         description="share of batches that run again, with token reduction and without, after they were answered",
     )
     shutdown_delay: float = Field(
-        default=1.0, ge=0, description="seconds after SIGTERM in which /readyz says 503 and requests are still accepted"
+        default=1.0,
+        ge=0,
+        le=86_400,
+        description="seconds after SIGTERM in which /readyz says 503 and requests are still accepted",
     )
-    drain_seconds: float = Field(default=30.0, gt=0, description="seconds that accepted requests then have to finish")
+    drain_seconds: float = Field(
+        default=30.0, gt=0, le=86_400, description="seconds that accepted requests then have to finish"
+    )
 
     @classmethod
     def unknown_variables(cls) -> list[str]:

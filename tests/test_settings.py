@@ -36,6 +36,8 @@ def test_formats_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> Non
         ("deadline", 0),
         ("deadline", float("inf")),
         ("keep_alive_seconds", 0),
+        ("shutdown_delay", 1e10),  # more than can be waited for
+        ("drain_seconds", 1e10),
         ("formats", "svg"),
         ("formats", ""),
         ("surprise", 1),
