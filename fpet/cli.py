@@ -38,6 +38,7 @@ _VERSION = "--version"
 _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2
 _INTERRUPTED = 130
+_STANDARD = 2  # the last of the descriptors of standard input, output and error
 _UNWRITABLE = (errno.ENOSPC, errno.EPIPE)
 
 
@@ -91,10 +92,25 @@ def _told() -> Iterator[None]:
         logger.setLevel(before)
 
 
+def _open_closed() -> None:
+    """Has what was closed of standard input, output and error lead nowhere: else the next files and sockets would take
+    those places, and what libraries say would be written into them."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
+        pass
+    os.close(opened)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+
+
 def _run(given: Sequence[str]) -> int:
-    word = next((one for one in given if one != "--"), "")
-    arguments = parser(word).parse_args(given)
-    return int(arguments.run(arguments))
+    try:
+        word = next((one for one in given if one != "--"), "")
+        arguments = parser(word).parse_args(given)
+        return int(arguments.run(arguments))
+    except FpetError as error:
+        print(f"fpet: {error}", file=sys.stderr)
+        return _INPUT_ERROR
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,16 +121,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: as argparse, for `--help` and `--version` (0), and for a command or option that there is not (2).
     """
+    _open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: file names need not be text
     try:
-        with _told():
-            code = _run(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()  # here, where an error is still ours to tell
-        return code
-    except FpetError as error:
-        print(f"fpet: {error}", file=sys.stderr)
-        return _INPUT_ERROR
+        try:
+            with _told():
+                return _run(sys.argv[1:] if argv is None else argv)
+        finally:  # also of `--help`, and behind an error
+            sys.stdout.flush()  # here, where it is still ours to tell that it fails
     except KeyboardInterrupt:
         print("fpet: interrupted", file=sys.stderr)
         return _INTERRUPTED

@@ -51,12 +51,49 @@ def test_the_list_says_of_each_command_what_the_command_says() -> None:
     assert said("--help") == said(None)
 
 
-def test_an_output_that_cannot_be_written_is_one_line() -> None:
+@pytest.mark.parametrize("command", ["tasks", "--help"])
+def test_an_output_that_cannot_be_written_is_one_line(command: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "fpet.cli", "tasks"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "fpet.cli", command],
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert (done.returncode, done.stderr) == (2, "fpet: the output cannot be written: No space left on device\n")
+
+
+# Tells where its standard input, output and error lead once a command has ended.
+_LEADS = """
+import os, sys
+from fpet.cli import main
+code = main(["show", "nothing"])
+with open(sys.argv[1], "w") as file:
+    print(code, *[os.readlink(f"/proc/self/fd/{number}") for number in range(3)], file=file)
+"""
+
+
+def test_what_is_closed_leads_nowhere(tmp_path: Path) -> None:
+    """Else a file or a socket would be standard error, and have in it what libraries say."""
+    command = [sys.executable, "-c", _LEADS, str(tmp_path / "told")]
+    subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=True)
+    assert (tmp_path / "told").read_text() == "2 /dev/null /dev/null /dev/null\n"
+
+
+@pytest.mark.parametrize(("command", "code"), [(["tasks"], 0), (["show", "nothing"], 2)])
+def test_a_closed_output_is_no_error(command: list[str], code: int) -> None:
+    """And what would be said on standard error, if that is closed, is no output."""
+    closed = ">&-" if code == 0 else "2>&-"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "fpet.cli", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
 def test_nothing_is_said_to_who_reads_no_further() -> None:
