@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from fpet import __version__
-from fpet.errors import FpetError
+from fpet.errors import FpetError, UnsupportedError
 
 # Each is a module of fpet.commands, whose `add_command` adds a sub-command and sets the default `run`: parsed arguments
 # -> exit code. With its help, which the list of commands shows without importing any.
@@ -103,8 +104,18 @@ def _open_closed() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
+def _require_folder() -> None:
+    """Raises UnsupportedError if the working folder was removed: libraries would end the process, naming another file
+    (oneMKL, as torch is imported)."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UnsupportedError(f"the working folder: {error.strerror}") from error
+
+
 def _run(given: Sequence[str]) -> int:
     try:
+        _require_folder()
         word = next((one for one in given if one != "--"), "")
         arguments = parser(word).parse_args(given)
         return int(arguments.run(arguments))

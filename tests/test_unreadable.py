@@ -128,6 +128,28 @@ def test_a_folder_without_permission_is_one_line(command: str, mode: int, tmp_pa
     assert done.returncode in (1, 2)
 
 
+def test_a_working_folder_that_was_removed_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    words = ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", sys.executable, "-m", "fpet.cli", "methods"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
+    assert (done.returncode, done.stderr) == (2, "fpet: the working folder: No such file or directory\n")
+
+
+@pytest.mark.skipif(bool(WITHOUT_RIGHTS) and shutil.which("setpriv") is None, reason="root may enter everything")
+def test_a_working_folder_that_processes_may_not_enter_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    serve = [sys.executable, "-m", "fpet.cli", "serve", "--processes", "2", "--port", "0"]
+    words = [*WITHOUT_RIGHTS, "sh", "-c", 'chmod 0 "$PWD" && exec "$@"', "sh", *serve]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
+    finally:
+        folder.chmod(0o700)
+    reason = "--processes: the working folder cannot be entered: Permission denied"
+    assert (done.returncode, done.stderr) == (2, f"fpet: {reason}\n")
+
+
 @pytest.mark.parametrize("way", ["in process", "by HTTP"])
 def test_a_pipe_is_not_waited_for(
     way: str, words: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

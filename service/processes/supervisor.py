@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from fpet.errors import FpetError, UnsupportedError
 from service.ending import FAILED, longest_end
@@ -92,9 +93,10 @@ def supervise(settings: Settings) -> int:
     again, and its counters begin anew together.
 
     Raises:
-        FpetError: if the address or the folder for temporary files cannot be used, or one of them cannot begin, with
-            its reason.
+        FpetError: if the address, the working folder or the one for temporary files cannot be used, or one of them
+            cannot begin, with its reason.
     """
+    _require_enterable()
     processes = _Processes(longest_end(settings))
     with ExitStack() as stack:
         stack.enter_context(_handed_on(processes))
@@ -117,6 +119,15 @@ def supervise(settings: Settings) -> int:
         return FAILED
     signal.raise_signal(processes.received[0])  # as processes should end that a signal ended
     return 0
+
+
+def _require_enterable() -> None:
+    """Raises UnsupportedError if the working folder cannot be entered by its name, as each process that begins does:
+    the user may have changed since it was entered, as by `sudo -u`."""
+    try:
+        os.chdir(Path.cwd())
+    except OSError as error:
+        raise UnsupportedError(f"--processes: the working folder cannot be entered: {error.strerror}") from error
 
 
 @contextmanager
