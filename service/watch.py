@@ -33,7 +33,7 @@ async def follow(folder: Path, changed: Callable[[], Awaitable[object]]) -> None
                 failing = False
         except Exception as error:
             if not failing:
-                foreseen = isinstance(error, (FpetError, OSError))
+                foreseen = isinstance(error, (FpetError, OSError, UnicodeEncodeError))  # the last: no name in UTF-8
                 logger.error(
                     "the task folder cannot be followed; trying again: %s", error, exc_info=None if foreseen else error
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -49,6 +50,24 @@ async def test_a_folder_that_cannot_be_looked_at_is_tried_again(
     await followed(tmp_path, changed, enough)
     (record,) = caplog.records  # of two failures in a row
     assert "trying again" in record.getMessage()
+
+
+async def test_a_folder_whose_name_is_not_utf_8_is_looked_at_again_and_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    calls, enough = 0, asyncio.Event()
+
+    async def changed() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            enough.set()
+
+    await followed(folder, changed, enough)
+    (record,) = caplog.records
+    assert record.exc_info is None  # one line: what the watch cannot take is no fault of ours
 
 
 async def test_each_time_that_the_folder_is_lost_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
