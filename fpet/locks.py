@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from fpet.errors import TaskError
+from fpet.files import remove_abandoned
 
 
 @contextmanager
@@ -17,7 +18,7 @@ def sole_writer(output: Path) -> Iterator[None]:
     """Keeps all others who ask for the same from `output` during the block, by a lock on a hidden file beside it.
 
     The lock ends with the process, however that ends; a file that it then leaves is in nobody's way. On a file system
-    without locks nobody is kept from anything.
+    without locks nobody is kept from anything. What killed processes left unfinished in the folder is removed.
 
     Raises:
         TaskError: if another is at it, or the folder cannot be written.
@@ -31,6 +32,7 @@ def sole_writer(output: Path) -> Iterator[None]:
     except OSError as error:
         raise TaskError(f"{output}: cannot be written: {error.strerror}") from error
     with file:
+        remove_abandoned(path.parent)
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,16 @@ def test_a_killed_writer_is_in_nobodys_way(tmp_path: Path) -> None:
     with sole_writer(output):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_what_killed_writers_left_unfinished_is_removed(tmp_path: Path) -> None:
+    old, new = tmp_path / ".a.0123abcd.fpet-unfinished", tmp_path / ".b.0123abcd.fpet-unfinished"
+    old.touch()
+    new.touch()
+    os.utime(old, (0, 0))
+    with sole_writer(tmp_path / "out.csv"):
+        assert not old.exists()
+    assert list(tmp_path.iterdir()) == [new]  # somebody may still write it
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
