@@ -44,6 +44,11 @@ class Backbone:
     geometry: Geometry
     resampled_from: tuple[int, int] | None = None
 
+    @property
+    def distilled(self) -> bool:
+        """Whether it is a distilled DeiT."""
+        return hasattr(self.vit, "head_dist")
+
     def move(self, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
         """Moves the weights to a device, as another floating type if one is given; UnsupportedError if they cannot be
         there, or of that type.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
-from fpet.registry import keyword_parameters
+from fpet.registry import keyword_parameters, missing_arguments
 from fpet.tokens import Geometry, Layout
 from fpet.untrained import half_way
 from fpet.vit import count_parameters, refuse_misfit
@@ -55,13 +54,17 @@ class MethodInfo:
 
 def methods() -> list[MethodInfo]:
     """All adapters, then all reducers, in the order of their registries."""
-    adapters = {kind: build_adapter(kind, VIT_BASE, {}) for kind, method in ADAPTERS.items() if _by_default(method)}
+    adapters = {
+        kind: build_adapter(kind, VIT_BASE, {})
+        for kind, method in ADAPTERS.items()
+        if not missing_arguments(method, ())
+    }
     placed = {kind: half_way(Method(kind), VIT_BASE.depth).arguments for kind in REDUCERS}
     layout = Layout.of(VIT_BASE)
     reducers = {
         kind: build_reducer(kind, VIT_BASE, layout, placed[kind])
         for kind, method in REDUCERS.items()
-        if _by_default(method, placed[kind])
+        if not missing_arguments(method, placed[kind])
     }
     refused = [
         (kind, other)
@@ -94,13 +97,6 @@ def _describe(
 def _layout(made: Adapter | Reducer) -> Layout:
     """Of the tokens that are left."""
     return Layout.of(VIT_BASE, made.num_prompts) if isinstance(made, Adapter) else made.layout_out
-
-
-def _by_default(method: type, given: Collection[str] = ()) -> bool:
-    """Whether it can be made with no other arguments."""
-    every = keyword_parameters(method).items()
-    required = {name for name, parameter in every if parameter.default is inspect.Parameter.empty}
-    return required <= set(given)
 
 
 def _fit(adapter: Adapter, reducer: Reducer) -> bool:

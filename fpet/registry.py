@@ -6,7 +6,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
@@ -136,14 +136,18 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
             raise UnsupportedError(f"{kind} has no argument {name!r}; it takes {', '.join(parameters) or 'none'}")
         if not _matches(value, hints[name]):
             raise UnsupportedError(f"{kind}: {name} = {value!r} is not of type {_name(hints[name])}")
-    missing = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is inspect.Parameter.empty and name not in arguments
-    ]
-    if missing:
+    if missing := missing_arguments(method, arguments):
         raise UnsupportedError(f"{kind} needs the argument {missing[0]!r}")
     return method
+
+
+def missing_arguments(method: type, given: Container[str]) -> list[str]:
+    """The arguments of a method that have no default and are not given."""
+    return [
+        name
+        for name, parameter in keyword_parameters(method).items()
+        if parameter.default is inspect.Parameter.empty and name not in given
+    ]
 
 
 def completed(registry: Mapping[str, type[T]], method: Method) -> Method:

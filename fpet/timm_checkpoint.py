@@ -48,14 +48,13 @@ def write_timm_checkpoint(path: Path, task: Task, model: AdaptedViT) -> None:
 def timm_state(model: AdaptedViT) -> dict[str, Tensor]:
     """The weights of a folded model under timm's names, the head as its classifier; float32, on the CPU."""
     state = dict(model.vit.state_dict())
-    distilled = "head_dist" in dict(model.vit.named_children())
     head: dict[str, Tensor] = dict(model.head.named_parameters())
     if isinstance(model.head, LowBitLinear):
         head["weight"] = model.head.effective_weight()
     head.setdefault("bias", head["weight"].new_zeros(len(head["weight"])))  # timm's classifier has one
     for name, value in head.items():
         state[f"head.{name}"] = value
-        if distilled:
+        if model.backbone.distilled:
             # timm averages the logits of both tokens, we the tokens; a file holds no tensor twice.
             state[f"head_dist.{name}"] = value.clone()
     return {name: value.detach().float().cpu().contiguous() for name, value in state.items()}

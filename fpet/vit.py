@@ -118,7 +118,7 @@ class AdaptedViT(nn.Module):
             tokens = adapted_block(block, cast(BlockAdapter, adapter), cast(BlockReducer, reduce), drop_path, tokens)
             sizes.append(tokens.size)
         if not self.reducer.tokens_vary and tokens.x.shape[1] != self.tokens_out:
-            left = f"leaves {tokens.x.shape[1]} tokens, of which its layout_out says that they are {self.tokens_out}"
+            left = f"leaves {tokens.x.shape[1]} tokens, where its layout_out says {self.tokens_out}"
             raise UnsupportedError(f"{type(self.reducer).__name__} {left}")
         return ends.norm(vit, self.adapter, tokens), sizes
 

@@ -74,7 +74,7 @@ def base_model(folder: Path) -> str:
 
 def refuse_two_classifiers(backbone: Backbone) -> None:
     """Raises UnsupportedError for timm's distilled DeiT: a checkpoint's classifier would see one of its two tokens."""
-    if "head_dist" in dict(backbone.vit.named_children()):
+    if backbone.distilled:
         raise UnsupportedError(
             f"{backbone.architecture} averages two classifiers, where a task has one for both tokens; between it and "
             "PEFT this is not covered"
