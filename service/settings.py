@@ -211,12 +211,16 @@ class Settings(BaseSettings):
                 continue
             if values.get(name) is not None:
                 raise ValueError(f"{name} and {name}_file: give one of them")
+            if file == "":  # as a path it would be the working directory
+                raise ValueError(f"{name}_file: is empty; leave it out for no key")
             try:
                 text = Path(str(file)).read_text("utf-8-sig")  # a mark of UTF-8 is no part of a key
             except OSError as error:
                 raise ValueError(f"{name}_file: {file} cannot be read: {error.strerror}") from error
             except UnicodeDecodeError as error:
                 raise ValueError(f"{name}_file: {file} is not UTF-8") from error
+            if not text.strip():
+                raise ValueError(f"{name}_file: {file} names no key")
             values[name] = _lines(text) if name == "api_keys" else text.strip()
         return values
 

@@ -223,6 +223,15 @@ def test_the_file_of_the_admin_key_holds_one(tmp_path: Path) -> None:
     assert FIRST not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["admin_key_file", "api_keys_file"])
+def test_a_file_without_a_key_is_named(tmp_path: Path, name: str) -> None:
+    blank = tmp_path / "blank"
+    blank.write_text("\n \n")
+    for file, reason in ((str(blank), f"{name}: {blank} names no key"), ("", f"{name}: is empty")):
+        with pytest.raises(ValidationError, match=reason):
+            Settings(tasks=tmp_path, **{name: file})  # type: ignore[arg-type]
+
+
 def test_a_variable_that_is_empty_is_no_open_door(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FPET_API_KEYS", "")
     with pytest.raises(ValidationError, match="names no key"):

@@ -80,7 +80,7 @@ def test_several_tasks_answer_each_image(client: Client, service: Serving) -> No
         assert few.classify_many(IMAGES[:4], "plain").keys() == {"plain"}
         few.classify_many(IMAGES[:4], ("digits", "plain"))  # two images a request
     assert requests(service, "200", "plain") - before == 1 + 2
-    for wrong in ([], ["digits", "digits"]):
+    for wrong in ([], ["digits", "digits"], "digits,plain"):
         with pytest.raises(ValueError, match="each once"):
             client.classify_many(IMAGES, wrong)
 

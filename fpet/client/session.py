@@ -149,11 +149,11 @@ def names(tasks: str | Sequence[str]) -> list[str]:
     """Names of tasks, of which there is at least one; text is one.
 
     Raises:
-        ValueError: if there is none, or one twice.
+        ValueError: if there is none, one twice, or one with a comma, at which the service would part it.
     """
     listed = [tasks] if isinstance(tasks, str) else list(tasks)
-    if not listed or len(set(listed)) < len(listed):
-        raise ValueError(f"tasks = {listed} should be one or more names, each once")
+    if not listed or len(set(listed)) < len(listed) or any("," in name for name in listed):
+        raise ValueError(f"tasks = {listed} should be one or more names, each once, in a list and without commas")
     return listed
 
 
