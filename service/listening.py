@@ -26,16 +26,18 @@ def require_free(host: str, port: int) -> None:
 def bind(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
     """A socket for each address of the host that there is on this machine.
 
-    port: 0 for a free one. shared: as soon as several listen at one address, the system gives each connection to one of
-    them. Only who runs as the same user can bind another.
+    port: 0 for a free one, the same at all of them. shared: as soon as several listen at one address, the system gives
+    each connection to one of them. Only who runs as the same user can bind another.
 
     Raises:
         UnsupportedError: if no address can be bound, or one is taken by somebody else.
     """
-    sockets, missing = [], OSError(errno.EADDRNOTAVAIL, "no address")
-    for place in _places(host, port):
+    sockets: list[socket.socket] = []
+    missing = OSError(errno.EADDRNOTAVAIL, "no address")
+    for family, kind, protocol, place in _places(host, port):
+        own = sockets[0].getsockname()[1] if sockets else port
         try:
-            sockets.append(_bind(*place, shared=shared))
+            sockets.append(_bind(family, kind, protocol, (place[0], own, *place[2:]), shared=shared))
         except OSError as error:
             missing = error
             if error.errno not in _NOT_HERE:

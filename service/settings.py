@@ -54,9 +54,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
     )
 
-    host: str = Field(
-        default="127.0.0.1", description="address to listen on; empty: all, of IPv4 and of IPv6 (not with port 0)"
-    )
+    host: str = Field(default="127.0.0.1", description="address to listen on; empty: all, of IPv4 and of IPv6")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     root_path: str = Field(
         default="",
@@ -240,8 +238,6 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
-        if not self.host and not self.port:
-            raise ValueError("host: on every address, port 0 would be two ports; name the host or the port")
         if self.max_images > self.max_queue:
             raise ValueError(f"max_images ({self.max_images}) must not exceed max_queue ({self.max_queue})")
         if self.max_body > self.max_received:

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from serving import Files, small_settings
 
 from fpet.cli import main
 from service.app import create_app
+from service.listening import bind
 from service.server import Server
 
 NOT_HERE = "192.0.2.1"  # RFC 5737: an address that no machine has
@@ -55,6 +56,20 @@ def test_a_host_that_is_not_here_is_said_before_anything_is_loaded(capsys: pytes
     assert main(["serve", "--host", NOT_HERE, "--port", "0", "--backbone", "nowhere"]) == 2
     said = f"fpet: --host '{NOT_HERE}' and --port 0: Cannot assign requested address\n"
     assert capsys.readouterr().err == said
+
+
+def test_a_free_port_is_one_at_all_addresses_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+    hosts = ["127.0.0.1", "127.0.0.2"]
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda _, *rest, **more: [place for one in hosts for place in resolve(one, *rest, **more)],
+    )
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(one).getsockname() for one in bind("localhost", 0)]
+    assert addresses[0][1] > 0
+    assert addresses == [(host, addresses[0][1]) for host in hosts]
 
 
 @contextmanager
