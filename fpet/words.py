@@ -1,4 +1,4 @@
-"""Numbers and lists in messages."""
+"""Numbers, lists and what files hold, in messages and output."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ def first(names: Iterable[str], separator: str = ", ", most: int = _NAMED) -> st
     listed = list(names)
     more = [f"and {len(listed) - most} more"] if len(listed) > most else []
     return separator.join(listed[:most] + more)
+
+
+def shown(value: object) -> str:
+    """What a file holds, on one line: it must not steer the terminal, nor look like several."""
+    text = str(value)
+    return text if text.isprintable() else ascii(text)

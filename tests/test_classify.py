@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -11,7 +12,8 @@ from typing import Any
 import pictures
 import pytest
 from peer import Answer, peer
-from serving import Files, Serving
+from serving import Files, Serving, write_task
+from small import small_backbone, small_header
 
 from fpet.cli import main
 from fpet.task import Task
@@ -80,6 +82,18 @@ def test_a_line_has_the_file_and_its_labels(
     assert capsys.readouterr().out == "\t".join([images[0], *expected]) + "\n"
     assert main(["classify", images[0], *ways[way]]) == 0
     assert capsys.readouterr().out == f"{images[0]}\t{expected[0]}\n"
+
+
+def test_a_label_keeps_to_its_line(
+    images: list[str], small_files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backbone, file = small_backbone(), tmp_path / "digits.safetensors"
+    header = dataclasses.replace(small_header(backbone), labels=("two\nlines", "two\tfields", "\x1b[2J", "\u05d0"))
+    write_task(file, header, backbone)
+    options = ["--task", str(file), "--backbone", str(small_files.backbone), "--top-k", "4"]
+    assert main(["classify", images[0], *options]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert set(line.split("\t")[1::2]) == {r"'two\nlines'", r"'two\tfields'", r"'\x1b[2J'", "\u05d0"}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -20,6 +20,7 @@ from fpet.errors import DataError, ImageError, UnsupportedError
 from fpet.evaluate import classify
 from fpet.task import Task
 from fpet.vit import AdaptedViT
+from fpet.words import shown
 
 if TYPE_CHECKING:
     from fpet.client import Classification
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif "error" in row:
             print(f"fpet: {row['error']}", file=sys.stderr)
         else:
-            best = (f"{one['label']}\t{one['probability']:.4f}" for one in row["predictions"])
+            best = (f"{shown(one['label'])}\t{one['probability']:.4f}" for one in row["predictions"])
             print("\t".join([str(path), *best]), flush=True)
     return _SOME_FAILED if failed else 0
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fpet.commands import options
 from fpet.task import Task
+from fpet.words import shown
 
 _DESCRIPTION = """Prints what is in a task file: backbone, methods, labels, preprocessing, provenance with recipe and
 accuracy, and its tensors. The file is read as strictly as for use; no backbone is needed."""
@@ -64,12 +65,6 @@ def _lines(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
         elif isinstance(value, dict):
             yield from _lines(value, f"{path}.")
         elif isinstance(value, list | tuple):
-            yield path, ", ".join(map(_text, value))
+            yield path, ", ".join(map(shown, value))
         else:
-            yield path, "-" if value is None else _text(value)
-
-
-def _text(value: object) -> str:
-    """What a file holds must not steer the terminal."""
-    text = str(value)
-    return text if text.isprintable() else ascii(text)
+            yield path, "-" if value is None else shown(value)
