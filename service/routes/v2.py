@@ -42,13 +42,16 @@ async def _latest(request: Request, model: str) -> LoadedTask:
 ModelDep = Annotated[LoadedTask, Depends(_latest)]
 
 
-async def _versioned(task: ModelDep, version: str) -> LoadedTask:
+async def _at_version(task: ModelDep, version: str) -> None:
     if version != str(task.generation):
         raise UnknownTaskError(f"the model {task.header.name!r} is at version {task.generation}, not {version[:20]!r}")
-    return task
 
 
-VersionDep = Annotated[LoadedTask, Depends(_versioned)]
+# Options of the second path of a route, which names a version.
+AT_VERSION: dict[str, Any] = {
+    "dependencies": [Depends(_at_version)],
+    "description": "The same, if the model is at this version.",
+}
 
 
 @router.get("/v2")
@@ -81,51 +84,31 @@ def all_statistics(runtime: RuntimeDep, metrics: MetricsDep) -> AllStatistics:
     )
 
 
+@router.get(VERSION, **AT_VERSION, **_GET)
 @router.get(MODEL, **_GET)
 async def get_model(task: ModelDep) -> ModelMetadata:
     """A model's versions, input and output."""
     return describe.metadata(task)
 
 
-@router.get(VERSION, **_GET)
-async def get_version(task: VersionDep) -> ModelMetadata:
-    """The same, if the model is at this version."""
-    return describe.metadata(task)
-
-
+@router.get(VERSION + "/ready", **AT_VERSION, **_GET)
 @router.get(MODEL + "/ready", **_GET)
 async def model_ready(task: ModelDep) -> ModelReady:
     """Whether a model answers: any status but 200 says that it does not."""
     return ModelReady(name=task.header.name, ready=True)
 
 
-@router.get(VERSION + "/ready", **_GET)
-async def version_ready(task: VersionDep) -> ModelReady:
-    """Whether a model answers, at this version."""
-    return ModelReady(name=task.header.name, ready=True)
-
-
+@router.get(VERSION + "/config", **AT_VERSION, **_GET)
 @router.get(MODEL + "/config", **_GET)
 async def get_config(task: ModelDep, runtime: RuntimeDep) -> ModelConfig:
     """A model as Triton would configure it; its `parameters` list the other inputs and outputs."""
     return describe.config(task, runtime.settings)
 
 
-@router.get(VERSION + "/config", **_GET)
-async def get_version_config(task: VersionDep, runtime: RuntimeDep) -> ModelConfig:
-    """The same, if the model is at this version."""
-    return describe.config(task, runtime.settings)
-
-
+@router.get(VERSION + "/stats", **AT_VERSION, **_GET)
 @router.get(MODEL + "/stats", **_GET)
 def model_statistics(task: ModelDep, metrics: MetricsDep) -> AllStatistics:
     """What a model did since the service started, over all of its versions."""
-    return _statistics(metrics, task)
-
-
-@router.get(VERSION + "/stats", **_GET)
-def version_statistics(task: VersionDep, metrics: MetricsDep) -> AllStatistics:
-    """The same, if the model is at this version."""
     return _statistics(metrics, task)
 
 

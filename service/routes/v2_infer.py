@@ -17,7 +17,7 @@ from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
 from service.routes.common import DeadlineHeader, deadline_after, hold, note, runtime_of
 from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
-from service.routes.v2 import MODEL, VERSION, ModelDep, VersionDep
+from service.routes.v2 import AT_VERSION, MODEL, VERSION, ModelDep
 from service.runtime import Runtime
 from service.schemas import TokenCounts
 from service.v2.answer import answer
@@ -55,25 +55,15 @@ _INFER: dict[str, Any] = {
 }
 
 
+@router.post(VERSION + "/infer", **AT_VERSION, **_INFER)
 @router.post(MODEL + "/infer", **_INFER)
 @inferring
 async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader = None) -> Response:
     """Labels images: encoded, as pixels, or normalised by the client."""
-    return await _infer(request, task, x_deadline_ms)
-
-
-@router.post(VERSION + "/infer", **_INFER)
-@inferring
-async def infer_version(request: Request, task: VersionDep, x_deadline_ms: DeadlineHeader = None) -> Response:
-    """The same, if the model is at this version."""
-    return await _infer(request, task, x_deadline_ms)
-
-
-async def _infer(request: Request, task: LoadedTask, milliseconds: float | None) -> Response:
     loop = asyncio.get_running_loop()
     arrived = loop.time()
     runtime = runtime_of(request)
-    deadline = deadline_after(milliseconds, runtime)
+    deadline = deadline_after(x_deadline_ms, runtime)
     with runtime.inferences.admitted([task]) as ticket:
         body = await read_body(request, deadline, runtime.settings.max_body)
         question, inference = await unless_gone(request, _ask(request, body, ticket, task, runtime, deadline=deadline))
