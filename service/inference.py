@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from service.batcher import Batcher, Done, Ticket
 from service.deadline import Deadline
 from service.decode import Decoder
 from service.errors import InvalidRequestError, OverloadedError
+from service.folding import Folding
 from service.loaded import LoadedTask
 from service.metrics import Metrics
 from service.statistics import Statistics
@@ -36,12 +35,6 @@ class Inference:
         return max(output.tokens for output in self.outputs)
 
 
-class Grouping(Protocol):
-    """Says which images may share a batch with one of the task; dtype: of its pixels."""
-
-    def __call__(self, task: LoadedTask, *, reduced: bool, dtype: torch.dtype) -> Group: ...
-
-
 class Inferences:
     """Asks tasks about images."""
 
@@ -49,13 +42,13 @@ class Inferences:
         self,
         batcher: Batcher[Group, Work, Output],
         decoder: Decoder,
-        group: Grouping,
+        folding: Folding,
         metrics: Metrics,
         statistics: Statistics,
     ) -> None:
         self._batcher = batcher
         self._decoder = decoder
-        self._group = group
+        self._folding = folding
         self._metrics = metrics
         self._statistics = statistics
 
@@ -124,7 +117,7 @@ class Inferences:
     ) -> list[Inference]:
         """Each task's own pixels, the same number for each, to its outputs; decode: seconds that it took."""
         works = [
-            (self._group(task, reduced=reduced, dtype=one.dtype), Work(task, one))
+            (self._folding.group(task, reduced=reduced, dtype=one.dtype), Work(task, one))
             for task, pixels in own
             for one in pixels
         ]

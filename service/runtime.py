@@ -75,7 +75,7 @@ class Runtime:
             max_kinds=settings.max_batch_tasks,
             max_queue=settings.max_queue,
         )
-        self.inferences = Inferences(self.batcher, decoder, self.folding.group, metrics, self.statistics)
+        self.inferences = Inferences(self.batcher, decoder, self.folding, metrics, self.statistics)
         add_gauges(metrics.registry, settings, engine, catalog)
         metrics.queue_size.set_function(lambda: self.batcher.queued)
         metrics.longest_batch.set_function(lambda: self.batcher.longest)

@@ -113,15 +113,6 @@ def name_tasks(request: Request, tasks: Sequence[str]) -> None:
     Exchange.of(request).tasks = tuple(tasks)
 
 
-def hold(request: Request, size: int) -> None:
-    """Counts what a body grew by when it was decompressed, until the request is answered.
-
-    Raises:
-        OverloadedError: if there is no room for so many bytes more.
-    """
-    request.app.state.room.take(Exchange.of(request), size)
-
-
 def note(request: Request, task: LoadedTask, inference: Inference) -> None:
     """Says what a task has just done, for the log and the trace of the request."""
     images = len(inference.outputs)

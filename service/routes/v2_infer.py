@@ -10,12 +10,12 @@ from fastapi import APIRouter, Request, Response
 from service.batcher import Ticket
 from service.deadline import Deadline
 from service.disconnect import unless_gone
-from service.exchange import inferring
+from service.exchange import Exchange, inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.loaded import LoadedTask
 from service.routes.classify import timing_headers, timings
-from service.routes.common import DeadlineHeader, deadline_after, hold, note, runtime_of
+from service.routes.common import DeadlineHeader, deadline_after, note, runtime_of
 from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
 from service.routes.v2 import AT_VERSION, MODEL, VERSION, ModelDep
 from service.runtime import Runtime
@@ -84,7 +84,7 @@ async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
     inflated = await asyncio.get_running_loop().run_in_executor(
         runtime.reader.pool, inflate, body, encoding, runtime.settings.max_body
     )
-    hold(request, max(0, len(inflated) - len(body)))
+    request.app.state.room.take(Exchange.of(request), max(0, len(inflated) - len(body)))
     return inflated
 
 
