@@ -202,8 +202,7 @@ class Batcher(Generic[Group, Item, Result]):
     def _drop_expired(self) -> bool:
         """Refuses what is past its deadline in the group that is next; whether anything waits."""
         while self._waiting:
-            entries = self._waiting.first()
-            expired = [one for one in entries if one[2].deadline.passed() or one[2].future.done()]
+            expired = [one for one in self._waiting.first() if one[2].deadline.passed() or one[2].future.done()]
             for group, kind, entry in expired:
                 if not entry.future.done():
                     entry.future.set_exception(entry.deadline.error())

@@ -126,12 +126,12 @@ class InvalidTaskError(ServiceError):
 
 
 class OverloadedError(ServiceError):
-    """There is no place for more; `retry_after` is an estimate in seconds."""
+    """There is no place for more; `retry_after` is an estimate in seconds, of which the client is told one at least."""
 
     status = 429
     error_type = "overloaded"
 
-    def __init__(self, message: str, retry_after: float) -> None:
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message, {"retry-after": str(max(1, math.ceil(retry_after)))})
 
 

@@ -20,7 +20,6 @@ from service.work import Work
 Result = TypeVar("Result")
 
 MOST = 8  # under way, of which one computes
-_RETRY_AFTER = 1.0
 
 
 class Explanations:
@@ -40,7 +39,7 @@ class Explanations:
             OverloadedError: if there are `MOST` already.
         """
         if self._under_way >= MOST:
-            raise OverloadedError(f"{MOST} explanations are under way, and no more are at once", _RETRY_AFTER)
+            raise OverloadedError(f"{MOST} explanations are under way, and no more are at once")
         self._under_way += 1
         try:
             yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -50,11 +50,10 @@ class FairQueue(Generic[Group, Kind, Entry]):
             self._groups.pop(group, None)
             self._starts.pop(group, None)
 
-    def first(self) -> Iterator[tuple[Group, Kind, Entry]]:
-        """What waits in the group that is next, of which there is one at least; entries may be discarded meanwhile, and
-        another be next then."""
+    def first(self) -> list[tuple[Group, Kind, Entry]]:
+        """What waits in the group that is next, of which there is one at least."""
         group = self._next()
-        yield from [(group, kind, entry) for kind, entries in self._groups[group].items() for entry in entries]
+        return [(group, kind, entry) for kind, entries in self._groups[group].items() for entry in entries]
 
     def take(self, max_kinds: int, size: Callable[[int], int]) -> tuple[Group, list[Entry], Callable[[float], None]]:
         """Takes a batch out of the group that is next; also returns what is to be told once how much that took, such as

@@ -5,8 +5,6 @@ from __future__ import annotations
 from service.errors import OverloadedError
 from service.exchange import Exchange
 
-_RETRY_AFTER = 1.0
-
 
 class Room:
     """Counts bytes up to a limit; used by the event loop alone. taken: by all requests."""
@@ -22,7 +20,7 @@ class Room:
             OverloadedError: if there is no room for them, and then none is taken.
         """
         if self.taken + size > self._limit:
-            raise OverloadedError(f"the bodies of requests fill the limit of {self._limit} bytes", _RETRY_AFTER)
+            raise OverloadedError(f"the bodies of requests fill the limit of {self._limit} bytes")
         self.taken += size
         exchange.held += size
 

@@ -138,7 +138,7 @@ def test_those_that_stay_keep_their_order_when_another_leaves() -> None:
         queue.add("group", kind, number)
     queue.discard("group", 0, 1)
     assert len(queue) == 1  # a group, of two kinds
-    assert list(queue.first()) == [("group", 0, 0), ("group", 0, 2), ("group", 1, 3)]
+    assert queue.first() == [("group", 0, 0), ("group", 0, 2), ("group", 1, 3)]
     _, batch, _ = queue.take(16, int)
     assert batch == [0, 3, 2]
 
