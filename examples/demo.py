@@ -26,7 +26,7 @@ from fpet.task import Task
 from fpet.vit import AdaptedViT
 from fpet.weights import default_backbone, embedded, task_path, tasks_folder
 from service.calibration import measure
-from service.hardware import pick_device, pick_dtype
+from service.hardware import DTYPES, name_dtype, pick_device
 from service.settings import Settings
 
 _COLUMNS = ("task", "adapter", "bytes", "right", "tokens", "ms", "the first of them: answer (probability)")
@@ -84,7 +84,7 @@ def show_forward(names: Sequence[str]) -> None:
     """Times the forward with and without token reduction alternately, and prints medians, of the speed-up too."""
     settings = Settings()
     device = pick_device(settings.device)
-    dtype = pick_dtype(settings.dtype, device)
+    dtype = DTYPES[name_dtype(settings.dtype, device)]
     threads = settings.threads or 1
     torch.set_num_threads(threads)
     backbone = load_backbone(default_backbone())

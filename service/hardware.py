@@ -26,13 +26,8 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where the device is faster in it, else float32."""
-    return DTYPES[name_dtype(name, device)]
-
-
 def name_dtype(name: str, device: torch.device) -> str:
-    """The name in DTYPES of that type."""
+    """A name in DTYPES: `auto` is bfloat16 where the device is faster in it, else float32."""
     if name == "auto":
         name = "bfloat16" if gains_by_bfloat16(device) else "float32"
         if device.type == "cpu":

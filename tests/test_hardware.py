@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from service.hardware import cores, pick_device, pick_dtype, quota, share_of_cores
+from service.hardware import DTYPES, cores, name_dtype, pick_device, quota, share_of_cores
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -17,7 +17,7 @@ CUDA = torch.device("cuda")
 
 def test_what_is_given_is_taken() -> None:
     assert pick_device("cpu") == CPU
-    assert pick_dtype("float16", CPU) == torch.float16
+    assert DTYPES[name_dtype("float16", CPU)] == torch.float16
 
 
 V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/cpu"
@@ -73,5 +73,5 @@ def test_processes_share_the_cores() -> None:
 
 def test_auto_is_a_device_and_a_type_that_compute() -> None:
     device = pick_device("auto")
-    x = torch.ones(2, 2, dtype=pick_dtype("auto", device), device=device)
+    x = torch.ones(2, 2, dtype=DTYPES[name_dtype("auto", device)], device=device)
     assert (x @ x).sum().item() == 8
