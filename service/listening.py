@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -71,13 +71,13 @@ def claimed(host: str, sockets: Sequence[socket.socket]) -> Iterator[None]:
         yield
 
 
-def _places(host: str, port: int) -> Iterator[tuple[int, int, int, Any]]:
-    """Family, kind, protocol and address; raises UnsupportedError if the host has none."""
+def _places(host: str, port: int) -> Iterable[tuple[int, int, int, Any]]:
+    """Family, kind, protocol and address, each once; raises UnsupportedError if the host has none."""
     try:
         places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise UnsupportedError(f"--host {host!r} has no address: {error}") from error
-    return ((family, kind, protocol, address) for family, kind, protocol, _, address in places)
+    return dict.fromkeys((family, kind, protocol, address) for family, kind, protocol, _, address in places)
 
 
 def _bind(family: int, kind: int, protocol: int, address: Any, *, shared: bool) -> socket.socket:

@@ -72,6 +72,14 @@ def test_a_free_port_is_one_at_all_addresses_of_a_host(monkeypatch: pytest.Monke
     assert addresses == [(host, addresses[0][1]) for host in hosts]
 
 
+def test_an_address_that_a_name_has_twice_is_listened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where two lines of /etc/hosts say the same; two sockets could be bound to it, and only one listen."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *place, **more: 2 * resolve(*place, **more))
+    (one,) = bind("127.0.0.1", 0)
+    one.close()
+
+
 @contextmanager
 def bound(port: int) -> Iterator[socket.socket]:
     """A socket that does not listen yet, and keeps nobody from the port who does not either."""
