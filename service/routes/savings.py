@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.calibration import Calibration, Point
+from service.calibration import Point
 from service.loaded import LoadedTask
 from service.metrics import Reading
 from service.routes.common import MetricsDep, RuntimeDep
@@ -22,19 +22,15 @@ def get_savings(runtime: RuntimeDep, metrics: MetricsDep) -> Savings:
     return Savings(
         tasks=savings(Reading(metrics), runtime.metrics.tasks.all()),
         calibration=[
-            TaskCalibration(task=task.header.name, points=_points(_calibration(runtime, task)))
-            for task in runtime.catalog.serving()
+            TaskCalibration(task=task.header.name, points=_points(runtime, task)) for task in runtime.catalog.serving()
         ],
     )
 
 
-def _calibration(runtime: Runtime, task: LoadedTask) -> Calibration:
+def _points(runtime: Runtime, task: LoadedTask) -> list[CalibrationPoint]:
     """What the task's baseline rests on as it is served now."""
     instance, _ = runtime.folding.state(task)
-    return task.family.timings.calibration(instance is not None)
-
-
-def _points(calibration: Calibration) -> list[CalibrationPoint]:
+    calibration = task.family.timings.calibration(instance is not None)
     return [_point(point, ratio) for point, ratio in zip(calibration.points, calibration.ratios, strict=True)]
 
 
