@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,14 @@ def test_what_peft_has_no_place_for_is_said(tmp_path: Path, capsys: pytest.Captu
     told = capsys.readouterr().out
     assert told.startswith(f"{tmp_path / 'peft'}: adapter_config.json, adapter_model.safetensors; ")
     assert told.endswith("; labels, preprocessing and token reduction have no place in such a folder\n")
+
+
+def test_a_scale_that_a_file_has_as_a_whole_number_is_written(tmp_path: Path) -> None:
+    task = lora_task(tmp_path, Method("lora", {"dim": 4, "scale": 2.0}))
+    task.write_bytes(task.read_bytes().replace(b'scale\\": 2.0', b'scale\\": 2  '))  # as another program writes it
+    assert type(Task.load(task).header.adapter.arguments["scale"]) is int
+    assert main(to_peft(task)) == 0
+    assert json.loads((tmp_path / "peft" / "adapter_config.json").read_text())["lora_alpha"] == 2 * 4
 
 
 def test_a_fused_update_becomes_three(tmp_path: Path) -> None:

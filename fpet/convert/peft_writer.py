@@ -96,7 +96,7 @@ def _joined(slices: Mapping[str, Update]) -> Update:
 
 def _config(layers: list[str], rank: int, scale: float, head: str) -> dict[str, object]:
     """PEFT multiplies by lora_alpha / r."""
-    alpha = scale * rank
+    alpha = float(scale * rank)
     return {
         "peft_type": "LORA",
         "base_model_name_or_path": None,
