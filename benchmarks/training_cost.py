@@ -23,7 +23,7 @@ from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone, create_backbone
 from fpet.commands import method_options, options
 from fpet.data import Dataset, Split
-from fpet.data.split import GreyImages
+from fpet.data.split import ImageTensor
 from fpet.header import Method
 from fpet.recipe import PRECISIONS, Recipe
 from fpet.run import Run
@@ -39,7 +39,7 @@ def random_data(classes: int, images: int, side: int) -> Dataset:
     """As many random grey images for each split."""
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (images, side, side), generator=generator, dtype=torch.uint8)
-    split = Split(GreyImages(pixels), torch.randint(classes, (images,), generator=generator))
+    split = Split(ImageTensor(pixels), torch.randint(classes, (images,), generator=generator))
     return Dataset("random", tuple(map(str, range(classes))), "", split, split, split)
 
 

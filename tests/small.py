@@ -11,7 +11,7 @@ from torch import nn
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone
 from fpet.data import Dataset, Split, load_dataset
-from fpet.data.split import GreyImages
+from fpet.data.split import ImageTensor
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
@@ -86,4 +86,4 @@ def small_family(
 
 def _first(split: Split, count: int) -> Split:
     pixels = torch.stack([split.images[i][0] for i in range(count)])
-    return Split(GreyImages(pixels), split.targets[:count])
+    return Split(ImageTensor(pixels), split.targets[:count])

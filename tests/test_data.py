@@ -15,7 +15,7 @@ from fpet.data import Dataset, Reading, load_dataset
 from fpet.data.debian import unpack_package
 from fpet.data.fashion_mnist import SHA256, read_idx
 from fpet.data.sample import stratified_order
-from fpet.data.split import GreyImages
+from fpet.data.split import ImageTensor
 from fpet.errors import DataError
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
@@ -113,7 +113,7 @@ def test_grey_pixels_equal_the_decoded_grey_picture(tmp_path: Path) -> None:
     preprocessing = Preprocessing(size=(112, 112))
     with Image.open(tmp_path / "grey.png") as image:
         decoded = preprocessing.resize(to_rgb(image))
-    assert torch.equal(preprocessing.resize(GreyImages(pixels)[0]), decoded)
+    assert torch.equal(preprocessing.resize(ImageTensor(pixels)[0]), decoded)
 
 
 def test_an_unknown_source_is_refused() -> None:

@@ -16,7 +16,7 @@ from fpet.backbone import Backbone
 from fpet.backbone_described import fingerprint
 from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset, Split, load_dataset
-from fpet.data.split import GreyImages
+from fpet.data.split import ImageTensor
 from fpet.errors import DataError, TaskError
 from fpet.header import Method
 from fpet.recipe import Recipe
@@ -35,7 +35,7 @@ def zeros_and_ones(digits: Dataset) -> Dataset:
     def first(split: Split, count: int) -> Split:
         index = (split.targets < 2).nonzero()[:count, 0]
         pixels = torch.stack([split.images[i][0] for i in index.tolist()])
-        return Split(GreyImages(pixels), split.targets[index])
+        return Split(ImageTensor(pixels), split.targets[index])
 
     train, val = first(digits.train, 96), first(digits.val, 40)
     return dataclasses.replace(digits, labels=("0", "1"), train=train, val=val)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fpet.data.sample import stratified_order
-from fpet.data.split import TRAIN, VAL, Dataset, GreyImages, Split
+from fpet.data.split import TRAIN, VAL, Dataset, ImageTensor, Split
 from fpet.errors import DataError
 
 _TEST = 597  # 200 are left over
@@ -37,7 +37,7 @@ def load_digits(folder: Path | None, cache: Path) -> Dataset:
         name="digits",
         labels=tuple("0123456789"),
         sha256=hashlib.sha256(pixels.numpy().tobytes() + targets.numpy().tobytes()).hexdigest(),
-        train=Split(GreyImages(pixels[train]), targets[train]),
-        val=Split(GreyImages(pixels[val]), targets[val]),
-        test=Split(GreyImages(pixels[test]), targets[test]),
+        train=Split(ImageTensor(pixels[train]), targets[train]),
+        val=Split(ImageTensor(pixels[val]), targets[val]),
+        test=Split(ImageTensor(pixels[test]), targets[test]),
     )

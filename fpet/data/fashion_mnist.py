@@ -13,7 +13,7 @@ from torch import Tensor
 from fpet.data.debian import unpack_package
 from fpet.data.digest import sha256_of_files
 from fpet.data.sample import stratified_order
-from fpet.data.split import TRAIN, VAL, Dataset, GreyImages, Split
+from fpet.data.split import TRAIN, VAL, Dataset, ImageTensor, Split
 from fpet.errors import DataError
 from fpet.files import read_bytes
 
@@ -56,9 +56,9 @@ def load_fashion_mnist(folder: Path | None, cache: Path) -> Dataset:
         name="fashion-mnist",
         labels=LABELS,
         sha256=sha256_of_files(SHA256),
-        train=Split(GreyImages(pixels[train]), targets[train]),
-        val=Split(GreyImages(pixels[val]), targets[val]),
-        test=Split(GreyImages(test_pixels), test_targets),
+        train=Split(ImageTensor(pixels[train]), targets[train]),
+        val=Split(ImageTensor(pixels[val]), targets[val]),
+        test=Split(ImageTensor(test_pixels), test_targets),
     )
 
 

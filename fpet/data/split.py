@@ -33,8 +33,8 @@ class Images(Protocol):
 
 
 @dataclass(frozen=True)
-class GreyImages:
-    """Grey pictures of one size; pixels: uint8 [N, h, w]. Grey becomes RGB by replication."""
+class ImageTensor:
+    """Pictures of one size; pixels: uint8 [N, 3, h, w], or [N, h, w] of grey, which becomes RGB by replication."""
 
     pixels: Tensor
 
@@ -43,19 +43,6 @@ class GreyImages:
 
     def __getitem__(self, index: int, /) -> Tensor:
         return self.pixels[index].expand(3, -1, -1)
-
-
-@dataclass(frozen=True)
-class ColourImages:
-    """Colour pictures of one size; pixels: uint8 [N, 3, h, w], red, green and blue."""
-
-    pixels: Tensor
-
-    def __len__(self) -> int:
-        return self.pixels.shape[0]
-
-    def __getitem__(self, index: int, /) -> Tensor:
-        return self.pixels[index]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fpet.data.digest import sha256_of_files
 from fpet.data.drawings import refuse_shortage
 from fpet.data.pictures import SPLITS
 from fpet.data.sample import stratified_order
-from fpet.data.split import TRAIN, VAL, Dataset, GreyImages, Split
+from fpet.data.split import TRAIN, VAL, Dataset, ImageTensor, Split
 from fpet.errors import DataError
 from fpet.files import read_bytes
 
@@ -67,7 +67,7 @@ class Alphabet:
             drawn = [letter for path in paths for letter in _draw_once(path, letters, seen)]
             targets = torch.tensor([letter.target for letter in drawn])
             chosen = stratified_order(targets)[:count]
-            splits.append(Split(GreyImages(torch.stack([drawn[i].pixels for i in chosen])), targets[chosen]))
+            splits.append(Split(ImageTensor(torch.stack([drawn[i].pixels for i in chosen])), targets[chosen]))
             files = {path: hashlib.sha256(read_bytes(path, DataError)).hexdigest() for path in paths}
             for letter in (drawn[i] for i in chosen):
                 digests[f"{split}/{labels[letter.target]}/{letter.path.stem}"] = files[letter.path]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpet.data.sample import stratified_order
-from fpet.data.split import TRAIN, VAL, ColourImages, Dataset, GreyImages, Split
+from fpet.data.split import TRAIN, VAL, Dataset, ImageTensor, Split
 from fpet.errors import DataError
 
 SIZES = (TRAIN, VAL, 2000)
@@ -47,8 +47,10 @@ class Scenes:
         digest = hashlib.sha256(pixels.numpy().tobytes() + targets.numpy().tobytes()).hexdigest()
         if digest != self.sha256:
             raise DataError(f"{self.name} is drawn differently here: its SHA-256 is {digest}, not {self.sha256}")
+        if pixels.ndim == 4:
+            pixels = pixels.permute(0, 3, 1, 2).contiguous()
         parts = zip(pixels.split(SIZES), targets.split(SIZES), strict=True)
-        train, val, test = (Split(_images(part), part_targets) for part, part_targets in parts)
+        train, val, test = (Split(ImageTensor(part), part_targets) for part, part_targets in parts)
         return Dataset(self.name, self.labels, self.sha256, train, val, test)
 
 
@@ -56,7 +58,3 @@ def _balanced(classes: int) -> Tensor:
     """Targets for all splits, one after the other, in each of which every class is as frequent to about one picture."""
     targets = torch.arange(sum(SIZES)) % classes
     return targets[stratified_order(targets)]
-
-
-def _images(pixels: Tensor) -> GreyImages | ColourImages:
-    return GreyImages(pixels) if pixels.ndim == 3 else ColourImages(pixels.permute(0, 3, 1, 2).contiguous())
