@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fpet.comparison import normal
 from fpet.errors import BackboneError
 from fpet.tokens import Geometry
 
@@ -74,8 +75,7 @@ def _differing(vit: nn.Module, described: nn.Module) -> Iterator[str]:
 
 def _computes_alike(vit: nn.Module, described: nn.Module, state: Mapping[str, Tensor]) -> bool:
     patches: Any = described.patch_embed
-    generator = torch.Generator("cpu").manual_seed(0)
-    image = torch.randn((1, 3, *patches.img_size), generator=generator, device="cpu")
+    image = normal(1, 3, *patches.img_size)
     expected = _features(described, state, image)
     try:
         found = _features(vit, state, image)

@@ -16,9 +16,12 @@ _TOLERANCE = 0.003  # in float32 and beyond
 def noise(vit: nn.Module, images: int = 1) -> Tensor:
     """Normal values [images, 3, H, W], always the same, of the size that timm's `vit` takes, its dtype and device."""
     backbone: Any = vit
-    generator = torch.Generator("cpu").manual_seed(0)
-    shape = (images, 3, *backbone.patch_embed.img_size)
-    return torch.randn(shape, generator=generator, device="cpu").to(backbone.patch_embed.proj.weight)
+    return normal(images, 3, *backbone.patch_embed.img_size).to(backbone.patch_embed.proj.weight)
+
+
+def normal(*shape: int) -> Tensor:
+    """Normal values, always the same, float32 on the CPU."""
+    return torch.randn(shape, generator=torch.Generator("cpu").manual_seed(0), dtype=torch.float32, device="cpu")
 
 
 def beyond_rounding(found: Tensor, expected: Tensor, dtype: torch.dtype) -> float | None:

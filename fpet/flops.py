@@ -160,7 +160,7 @@ def _count(model: AdaptedViT) -> Counts:
     try:
         with FakeTensorMode(), counter, attention, torch.no_grad():
             shapes = {name: torch.empty(value.shape, dtype=dtypes[name]) for name, value in tensors.items()}
-            functional_call(model, shapes, torch.empty(1, 3, *vit.patch_embed.img_size))
+            functional_call(model, shapes, torch.empty(1, 3, *vit.patch_embed.img_size, dtype=torch.float32))
     except DataDependentOutputException as error:
         raise UnsupportedError(
             f"{type(model.reducer).__name__} lets each image decide how many tokens it keeps: no number holds for all"

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fpet.comparison import beyond_rounding, noise
+from fpet.comparison import beyond_rounding, noise, normal
 from fpet.errors import UnsupportedError
 from fpet.reducers.base import BlockReducer
 from fpet.skeleton import Skeleton
@@ -36,7 +36,7 @@ def refuse_unmixable(model: AdaptedViT) -> None:
     skeleton = Skeleton(exact, parameters)
     own = [parameter.detach() for parameter in parameters]
     # Far from them, and not zero where they are, as those that start at zero.
-    other = [4 * tensor + 0.02 * _noise(*tensor.shape).to(tensor) for tensor in own]
+    other = [4 * tensor + 0.02 * normal(*tensor.shape).to(tensor) for tensor in own]
     with torch.inference_mode():
         for role, method, answers in foreign:
             alone = [answers(skeleton.filled(weights), [i]) for i, weights in enumerate((own, other))]
@@ -70,8 +70,8 @@ def _reductions(model: AdaptedViT, rows: Sequence[int]) -> list[Tensor]:
     device = next(model.vit.parameters()).device
     found: list[Tensor] = []
     for block in model.reducer.blocks:
-        tokens = _noise(2, layout.num_tokens, geometry.embed_dim)[rows].to(device)
-        keys = _noise(2, geometry.num_heads, layout.num_tokens, geometry.head_dim)[rows].to(device)
+        tokens = normal(2, layout.num_tokens, geometry.embed_dim)[rows].to(device)
+        keys = normal(2, geometry.num_heads, layout.num_tokens, geometry.head_dim)[rows].to(device)
         reduced = block(Tokens(tokens, None), keys, keys)
         if model.reducer.tokens_vary:
             found.append(reduced.lengths())
@@ -79,11 +79,6 @@ def _reductions(model: AdaptedViT, rows: Sequence[int]) -> list[Tensor]:
             found += [part for part in reduced if part is not None]
         layout = cast(BlockReducer, block).layout_out
     return found
-
-
-def _noise(*shape: int) -> Tensor:
-    """Normal values, always the same."""
-    return torch.randn(shape, generator=torch.Generator("cpu").manual_seed(0), device="cpu")
 
 
 def _unmixable(method: nn.Module, role: str, reason: str) -> UnsupportedError:

@@ -176,7 +176,7 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.model.train()
-        total = torch.zeros((), device=self.device)  # read once an epoch: a GPU need not wait for each step
+        total = torch.zeros((), dtype=torch.float32, device=self.device)  # read once an epoch: no step waits for a GPU
         for batch in order.split(size):
             total += self._step(self.group.share(batch))
             on_step()

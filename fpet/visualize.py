@@ -77,7 +77,7 @@ def merged(image: Tensor, places: Tensor) -> Tensor:
     _, height, width = image.shape
     cells = _repeat(places, height // places.shape[0], width // places.shape[1])
     numbers = cells.flatten() - GONE  # from 0
-    colours = torch.zeros(int(numbers.max()) + 1, 3)
+    colours = torch.zeros(int(numbers.max()) + 1, 3, dtype=torch.float32)
     colours.index_add_(0, numbers, image.flatten(1).mT.float())
     colours /= numbers.bincount()[:, None].clamp(min=1)
     colours[0] = torch.tensor(_GONE_COLOUR)

@@ -54,7 +54,7 @@ class AdaptedViT(nn.Module):
         self.adapter = adapter
         self.reducer = reducer
         self.head = head
-        rates = torch.linspace(0, drop_path, backbone.geometry.depth).tolist()
+        rates = torch.linspace(0, drop_path, backbone.geometry.depth, dtype=torch.float32).tolist()
         self.drop_path = nn.ModuleList(DropPath(rate) for rate in rates)
 
     @property

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from small import small_backbone, small_header
+from small import ADAPTFORMER, ARCHITECTURE, ARGUMENTS, BDM, small_backbone, small_digits, small_header
 
-from fpet.backbone import create_backbone
+from fpet.backbone import create_backbone, load_backbone, save_backbone
+from fpet.flops import macs
 from fpet.preprocess import Preprocessing
+from fpet.recipe import Recipe
+from fpet.run import Run
 from fpet.task import new_model
+from fpet.visualize import figure
 
 
 @pytest.fixture(params=[torch.bfloat16, torch.float64], ids=str)
@@ -34,6 +39,27 @@ def test_what_a_task_adds_is_float32() -> None:
     model = new_model(small_header(backbone), backbone)
     assert {parameter.dtype for parameter in model.trainable().parameters()} == {torch.float32}
     assert model(torch.zeros(1, 3, 16, 16, dtype=torch.float32)).dtype == torch.float32
+
+
+@pytest.mark.usefixtures("by_default")
+def test_a_backbone_is_saved_and_counted_and_drawn(tmp_path: Path) -> None:
+    backbone, path = small_backbone(), tmp_path / "backbone.safetensors"
+    save_backbone(path, backbone.vit, ARCHITECTURE, ARGUMENTS, {})
+    assert load_backbone(path).fingerprint == backbone.fingerprint
+    assert macs(backbone, ADAPTFORMER, BDM) > 0
+    header = small_header(backbone)
+    images = torch.zeros(1, 3, 16, 16, dtype=torch.uint8)
+    assert figure("bdm", new_model(header, backbone), images, header.preprocessing).width > 0
+
+
+@pytest.mark.usefixtures("by_default")
+def test_a_training_drops_and_sums_in_float32() -> None:
+    backbone, recipe = small_backbone(), Recipe(epochs=1, batch_size=16)
+    run = Run(small_header(backbone), backbone, small_digits(), recipe)
+    assert run.model.drop_path[-1].p == torch.tensor(recipe.drop_path, dtype=torch.float32).item()
+    run.advance(lambda: None)
+    total = torch.tensor((run.log[0]["loss"] or 0.0) * run.steps, dtype=torch.float64)
+    assert abs(total - total.bfloat16()) > 1e-4  # as a sum in bfloat16 would not be
 
 
 def test_images_are_normalised_alike(by_default: torch.dtype) -> None:
