@@ -72,21 +72,19 @@ def fit(
     check_recordable(dataset)
     candidates, paths = _candidates(header, scales), checkpoints_of(Path(checkpoint), scales)
     attempts: list[tuple[TaskHeader, Trained | DivergedError]] = []
-    for candidate, path in zip(candidates, paths, strict=True):
+    for task, path in zip(candidates, paths, strict=True):
         if scales:
-            _log(group, candidate, "")
+            _log(group, task, "")
         log = tensorboard and Path(tensorboard, run_name(path))
         try:
-            trained = train(candidate, backbone, dataset, recipe, path, tensorboard=log, group=group)
-            attempts.append((candidate, trained))
+            attempts.append((task, train(task, backbone, dataset, recipe, path, tensorboard=log, group=group)))
         except DivergedError as error:  # in every process of the group: they have one loss
             if not scales:
                 raise
-            _log(group, candidate, f" is out: {error}")
+            _log(group, task, f" is out: {error}")
             # Its frames hold the run, with all images on the device, where the next needs the memory.
-            attempts.append((candidate, error.with_traceback(None)))
-    best, trained = _best(attempts)
-    return Fitted(best, trained, [_told(*attempt) for attempt in attempts if scales], paths)
+            attempts.append((task, error.with_traceback(None)))
+    return Fitted(*_best(attempts), [_told(*attempt) for attempt in attempts if scales], paths)
 
 
 def _log(group: Group, task: TaskHeader, what: str) -> None:
