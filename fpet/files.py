@@ -1,4 +1,4 @@
-"""Reading safetensors files whole and writing files so that a half-written one is never seen."""
+"""Reading safetensors files whole, and writing files and folders so that a half-written one is never seen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -135,6 +136,24 @@ def _sync_names(folder: Path) -> None:
             os.fsync(opened)
         finally:
             os.close(opened)
+
+
+def write_folder(path: Path, files: Mapping[str, bytes], error: type[FpetError]) -> None:
+    """Writes the files beside `path` and renames their folder; `path` itself must not exist.
+
+    Raises:
+        `error`: if the folder cannot be written; nothing is left of it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+            folder = Path(temporary, "files")
+            folder.mkdir()  # with the permissions that any new folder has
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+            folder.rename(path)
+    except OSError as cause:
+        raise error(f"{path}: cannot be written: {cause.strerror}") from cause
 
 
 def write_csv(path: Path, columns: Iterable[str], rows: Iterable[Iterable[object]], error: type[FpetError]) -> None:

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from fpet.convert.folder import write_folder
 from fpet.errors import TaskError
-from fpet.files import remove_abandoned, write_atomically
+from fpet.files import remove_abandoned, write_atomically, write_folder
 
 # Dies of writing more than the kernel lets it, as if killed with half of the file written.
 KILLED = """

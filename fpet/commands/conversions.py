@@ -11,11 +11,10 @@ from fpet.backbone import Backbone, save_backbone
 from fpet.commands import options
 from fpet.convert import peft, transformers
 from fpet.convert.catalog import Published, look_up
-from fpet.convert.folder import write_folder
 from fpet.convert.peft_writer import write_peft
 from fpet.convert.published import decode, encode
 from fpet.errors import TaskError, UnsupportedError
-from fpet.files import read_bytes, read_lines, read_regular, write_atomically
+from fpet.files import read_bytes, read_lines, read_regular, write_atomically, write_folder
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, blueprint, save_tensors
