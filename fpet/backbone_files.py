@@ -23,8 +23,8 @@ from torch import Tensor
 from fpet.backbone_limits import check_archive, check_stored
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import exists, parse_safetensors, read_regular
-from fpet.json_values import check_json, check_precision, is_finite
-from fpet.preprocess import Preprocessing, Triple
+from fpet.json_values import check_json, is_finite
+from fpet.preprocess import Preprocessing, Triple, check_precision
 from fpet.words import first
 
 FORMAT = 1

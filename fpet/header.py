@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fpet.errors import UnsupportedError
-from fpet.json_values import check_json, check_precision
-from fpet.preprocess import Preprocessing
+from fpet.json_values import check_json
+from fpet.preprocess import Preprocessing, check_precision
 
 FORMAT = 1
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")

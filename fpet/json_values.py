@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from fpet.preprocess import Preprocessing
-
 _DEEPEST = 32
 
 
@@ -51,14 +47,3 @@ def _check_text(text: object, where: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{where} is no text in Unicode: {text!r}") from error
-
-
-def check_precision(preprocessing: Preprocessing) -> None:
-    """Raises ValueError if mean and std, as the float32 that images are normalised in, make infinite pixels."""
-    with np.errstate(all="ignore"):  # what cannot be is what is looked for
-        mean, std = (np.array(values, np.float32) for values in (preprocessing.mean, preprocessing.std))
-        black, white = (0 - mean) / std, (1 - mean) / std
-    if not np.isfinite([mean, std, black, white]).all():
-        raise ValueError(
-            f"mean = {preprocessing.mean} and std = {preprocessing.std} are too large or too small for float32"
-        )

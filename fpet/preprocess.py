@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -61,6 +62,17 @@ class Preprocessing:
             TypeError: for images of another dtype or shape, such as one without its batch.
         """
         return normalize(images, [self] * images.shape[0], dtype)
+
+
+def check_precision(preprocessing: Preprocessing) -> None:
+    """Raises ValueError if mean and std, as the float32 that images are normalised in, make infinite pixels."""
+    with np.errstate(all="ignore"):  # what cannot be is what is looked for
+        mean, std = (np.array(values, np.float32) for values in (preprocessing.mean, preprocessing.std))
+        black, white = (0 - mean) / std, (1 - mean) / std
+    if not np.isfinite([mean, std, black, white]).all():
+        raise ValueError(
+            f"mean = {preprocessing.mean} and std = {preprocessing.std} are too large or too small for float32"
+        )
 
 
 @lru_cache(_KEPT)
