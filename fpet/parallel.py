@@ -35,9 +35,7 @@ class Group:
             tensor.copy_(mean.view_as(tensor))
 
     def gather(self, own: Tensor) -> list[Tensor]:
-        """The tensors of all processes, which have one shape and dtype; none is returned before all are given."""
-        if self.size == 1:
-            return [own]
+        """Of several processes the tensors of all, of one shape and dtype; none is returned before all are given."""
         each = [torch.empty_like(own) for _ in range(self.size)]
         distributed.all_gather(each, own)
         return each

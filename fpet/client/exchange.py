@@ -6,7 +6,6 @@ is one of each, whether threads or coroutines do what it says.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,7 +95,8 @@ def ask(call: Call[Answer], patience: Patience, deadline: float) -> Conversation
         ServiceError: of the last attempt.
     """
     expires = min(time.monotonic() + float(patience.timeout), deadline)
-    for attempt in itertools.count():
+    attempt = 0
+    while True:
         if time.monotonic() >= expires:
             raise DeadlineExceededError(f"{call}: no time is left to ask")
         outcome = yield Send(call, expires)
@@ -107,7 +107,7 @@ def ask(call: Call[Answer], patience: Patience, deadline: float) -> Conversation
         if attempt >= patience.retries or not _may_repeat(call, error) or time.monotonic() + seconds >= expires:
             raise error
         yield Wait(seconds)
-    raise AssertionError("counting ends nowhere")
+        attempt += 1
 
 
 def _may_repeat(call: Call[Any], error: ServiceError) -> bool:

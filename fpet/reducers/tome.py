@@ -52,7 +52,6 @@ class ToMe(Reducer):
             )
 
         def make(index: int, here: Layout) -> BlockReducer:
-            a, b, _ = here.alternate()
-            return ToMeBlock(here, schedule[index]) if a and b and schedule[index] else BlockReducer(here)
+            return ToMeBlock(here, schedule[index]) if len(here.cells) > 1 and schedule[index] else BlockReducer(here)
 
         super().__init__(geometry, layout, make)
