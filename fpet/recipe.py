@@ -70,7 +70,7 @@ class Recipe:
         """The learning rate of an epoch, counted from 0: linear warm-up, then a cosine.
 
         As in the authors' runs the schedule lags by one epoch (epochs 0 and 1 are equal) and the cosine counts the
-        warm-up's epochs, so that `lr` itself is never reached.
+        warm-up's epochs: behind a warm-up `lr` itself is never reached.
         """
         t = max(epoch - 1, 0)
         if t < self.warmup_epochs:

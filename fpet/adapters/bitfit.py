@@ -1,7 +1,4 @@
-"""BitFit (Ben Zaken et al., ACL 2022): every bias is trained, and nothing else.
-
-Norms before the first block and after pooling, which few backbones have, stay as they are.
-"""
+"""BitFit (Ben Zaken et al., ACL 2022): every bias is trained, and nothing else."""
 
 from __future__ import annotations
 

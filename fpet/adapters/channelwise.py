@@ -1,4 +1,7 @@
-"""What SSF and BitFit share: a map per channel after every norm and linear map of the network."""
+"""What SSF and BitFit share: a map per channel after every norm and linear map of a plain Vision Transformer.
+
+Norms that few backbones have, within attention and MLP, before the first block and after pooling, stay as they are.
+"""
 
 from __future__ import annotations
 
