@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fpet.captured import Captured, CudaGraphs, Graphs
+from fpet.comparison import normal
 from fpet.errors import UnsupportedError
 from fpet.mixed import is_mixed
 from fpet.task_weights import Weights
@@ -109,7 +110,7 @@ class Captures:
     def _capture(self, family: Family, own: _Own, batches: Sequence[Sequence[Weights]], size: tuple[int, int]) -> None:
         count, like = len(batches[0]), batches[0][0]
         captured = Captured(family.template, self._graphs, like, count, size)
-        images = torch.randn((count, 3, *size), generator=torch.Generator().manual_seed(0)).to(like.sites)
+        images = normal(count, 3, *size).to(like.sites)
         for each in batches:
             for reduced in (True, False) if family.reduces else (True,):
                 kind = _Kind(is_mixed(each), reduced)
