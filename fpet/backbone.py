@@ -22,6 +22,7 @@ from fpet.files import write_safetensors
 from fpet.gpu import settle
 from fpet.preprocess import Triple
 from fpet.tokens import Geometry
+from fpet.words import reason
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Backbone:
             settle(device)
             self.vit.to(device=device, dtype=dtype)
         except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there, or is full
-            raise UnsupportedError(f"the device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
+            raise UnsupportedError(f"the device '{device}' cannot be used: {reason(error)}") from error
 
 
 def create_backbone(

@@ -20,6 +20,7 @@ from fpet.skeleton import Skeleton
 from fpet.task_weights import site_parameters
 from fpet.tokens import Layout, Tokens
 from fpet.vit import AdaptedViT
+from fpet.words import reason
 
 
 def refuse_unmixable(model: AdaptedViT) -> None:
@@ -44,7 +45,7 @@ def refuse_unmixable(model: AdaptedViT) -> None:
                 stacked = [torch.stack(pair) for pair in zip(own, other, strict=True)]
                 together = answers(skeleton.filled(stacked), [0, 1])
             except Exception as error:  # whatever a foreign method raises
-                raise _unmixable(method, role, str(error).partition("\n")[0]) from error
+                raise _unmixable(method, role, reason(error)) from error
             for found, *expected in zip(together, *alone, strict=True):
                 wrong = beyond_rounding(found, torch.cat(expected), torch.float32)
                 if wrong is not None:
@@ -81,8 +82,8 @@ def _reductions(model: AdaptedViT, rows: Sequence[int]) -> list[Tensor]:
     return found
 
 
-def _unmixable(method: nn.Module, role: str, reason: str) -> UnsupportedError:
+def _unmixable(method: nn.Module, role: str, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"the weights of {type(method).__name__} do not take a batch axis, a set an image, as those of `fpet.linear` "
-        f"do ({reason}); `mixes = False` on the {role} serves it unmixed"
+        f"do ({why}); `mixes = False` on the {role} serves it unmixed"
     )

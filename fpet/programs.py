@@ -25,6 +25,7 @@ from fpet.skeleton import Skeleton
 from fpet.task_weights import Place, lay_out
 from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
+from fpet.words import reason
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -66,8 +67,8 @@ class Program:
                 for batch, answers in examples:
                     self._check(batch, answers)
             except Exception as error:  # whatever torch, or a foreign method, raises
-                reason = str(error).partition("\n")[0]
-                raise UnsupportedError(f"no program of TorchScript can be made of the model: {reason}") from error
+                what = "no program of TorchScript can be made of the model"
+                raise UnsupportedError(f"{what}: {reason(error)}") from error
 
     def features(self, batch: Batch) -> Tensor:
         """Pooled embeddings [B, C], without a gradient.

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from fpet.errors import UnsupportedError
 from fpet.header import Method
+from fpet.words import reason
 
 T = TypeVar("T")
 
@@ -60,8 +61,8 @@ class Registry(Mapping[str, type[T]]):
         try:
             method = point.load()
         except Exception as error:  # whatever a foreign package meets while it is imported
-            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise UnsupportedError(f"{self._described(point)} cannot be loaded: {reason}") from error
+            why = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise UnsupportedError(f"{self._described(point)} cannot be loaded: {why}") from error
         if not (isinstance(method, type) and issubclass(method, self._base)):
             raise UnsupportedError(f"{self._described(point)} is no {self._base.__name__}")
         try:
@@ -116,8 +117,7 @@ def build(registry: Mapping[str, type[T]], kind: str, *shape: object, arguments:
     except (ValueError, RuntimeError, TypeError, OverflowError) as error:  # torch's words for numbers out of range
         given = ", ".join(f"{name} = {value!r}" for name, value in arguments.items())
         described = f"the arguments {given}" if given else "the default arguments"
-        reason = str(error).partition("\n")[0]
-        raise UnsupportedError(f"{kind}: {described} make no model: {reason}") from error
+        raise UnsupportedError(f"{kind}: {described} make no model: {reason(error)}") from error
 
 
 def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, object]) -> type[T]:

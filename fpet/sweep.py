@@ -32,6 +32,7 @@ from fpet.run import Trained
 from fpet.task import save_task
 from fpet.untrained import half_way, new_header, preprocessing_of
 from fpet.vit import count_parameters
+from fpet.words import reason
 
 _GIGA = 1e9
 _KEY = 12  # hexadecimal digits that identify a run
@@ -166,7 +167,7 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
     except (FpetError, MemoryError, RuntimeError) as error:
         if not _explains_itself(error):
             raise
-        return dataclasses.replace(_planned(job, backbone), error=str(error).partition("\n")[0] or type(error).__name__)
+        return dataclasses.replace(_planned(job, backbone), error=reason(error))
     return dataclasses.replace(
         _planned(job, backbone),
         scale=header.adapter.arguments["scale"] if fitted.tried else None,

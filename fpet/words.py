@@ -1,4 +1,4 @@
-"""Numbers, lists and what files hold, in messages and output."""
+"""Numbers, lists, errors of others and what files hold, in messages and output."""
 
 from __future__ import annotations
 
@@ -23,3 +23,8 @@ def shown(value: object) -> str:
     """What a file holds, on one line: it must not steer the terminal, nor look like several."""
     text = str(value)
     return text if text.isprintable() else ascii(text)
+
+
+def reason(error: Exception) -> str:
+    """The first line of what an error says, or its name if it says nothing."""
+    return str(error).partition("\n")[0] or type(error).__name__

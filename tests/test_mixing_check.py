@@ -55,6 +55,15 @@ class FirstBlock(PlainBlock):
         return branch + h @ (weight if weight.ndim == 2 else weight[0])
 
 
+class WordlessBlock(PlainBlock):
+    """Refuses a batch axis without a word."""
+
+    def mlp_branch(self, branch: Tensor, x: Tensor, h: Tensor) -> Tensor:
+        if self.change.weight.ndim != 2:
+            raise NotImplementedError
+        return super().mlp_branch(branch, x, h)
+
+
 class BrokenBlock(PlainBlock):
     """Takes a batch axis, but what it makes are no numbers, with which every comparison is false."""
 
@@ -162,6 +171,11 @@ def test_an_adapter_whose_weights_take_no_batch_axis_mixes_only_by_its_own_accou
 ) -> None:
     with pytest.raises(UnsupportedError, match=r"^the weights of ForeignAdapter .*`mixes = False` on the adapter"):
         Template(with_adapter(block, dtype))
+
+
+def test_an_error_without_words_is_told_by_its_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"^the weights of ForeignAdapter .* \(NotImplementedError\)"):
+        Template(with_adapter(WordlessBlock, torch.float32))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -28,6 +28,7 @@ from fpet.recipe import PRECISIONS, Recipe
 from fpet.room import lacked_memory
 from fpet.task import save_task
 from fpet.untrained import new_header
+from fpet.words import reason
 
 _DESCRIPTION = """Fits an adapter, a token reduction and a head to the training images of a data set, with the backbone
 frozen. The epoch, and if asked the adapter's scale, is chosen on the validation images; at the end the test images are
@@ -161,8 +162,7 @@ def _told_without_memory() -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not lacked_memory(error):
             raise
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise TaskError(f"there is not enough memory; a smaller --batch-size takes less: {reason}") from error
+        raise TaskError(f"there is not enough memory; a smaller --batch-size takes less: {reason(error)}") from error
 
 
 @contextmanager
