@@ -50,22 +50,22 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False)
 
 
-def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command line, or of one command, if `only` is one: nothing else is then imported.
+def parser(word: str) -> argparse.ArgumentParser:
+    """The parser of one command, if the word is one: nothing else is then imported.
 
-    For any other word, such as `--help`, our own commands have names and help, but no options.
+    For any other word, such as `--help`, it has all commands, our own with names and help, but without options.
     """
     root = _Parser(prog="fpet", description=__doc__)
     root.add_argument(_VERSION, action="version", version=f"%(prog)s {__version__}")
     subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     installed = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
     names = (*COMMANDS, *sorted(installed))
-    if only in names or only == _VERSION:
-        names = tuple(name for name in names if name == only)
+    if word in names or word == _VERSION:
+        names = tuple(name for name in names if name == word)
     for name in names:
         if name in installed:
             installed[name].load()(subparsers)
-        elif only not in (None, name):
+        elif name != word:
             subparsers.add_parser(name, help=COMMANDS[name])
         else:
             import_module(f"fpet.commands.{name.replace('-', '_')}").add_command(subparsers)

@@ -44,11 +44,14 @@ def test_commands_are_listed_without_importing_them(given: list[str], code: int)
 
 
 def test_the_list_says_of_each_command_what_the_command_says() -> None:
-    def said(only: str | None) -> dict[str, str | None]:
-        (commands,) = (one for one in parser(only)._actions if isinstance(one, argparse._SubParsersAction))
+    def said(word: str) -> dict[str, str | None]:
+        (commands,) = (one for one in parser(word)._actions if isinstance(one, argparse._SubParsersAction))
         return {one.dest: one.help for one in commands._choices_actions}
 
-    assert said("--help") == said(None)
+    listed = said("--help")
+    assert listed.keys() == {*COMMANDS, "serve"}
+    for name, help_ in listed.items():
+        assert said(name) == {name: help_}
 
 
 @pytest.mark.parametrize("command", ["tasks", "--help"])
