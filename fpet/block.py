@@ -61,5 +61,5 @@ class DropPath(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.p == 0.0 or not self.training:
             return x
-        keep = torch.rand(x.shape[0], 1, 1, device=x.device) >= self.p
+        keep = torch.rand(x.shape[0], 1, 1, dtype=torch.float32, device=x.device) >= self.p
         return x * keep.to(x.dtype) / (1.0 - self.p)

@@ -10,6 +10,7 @@ import torch
 from small import ADAPTFORMER, ARCHITECTURE, ARGUMENTS, BDM, small_backbone, small_digits, small_header
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
+from fpet.block import DropPath
 from fpet.flops import macs
 from fpet.preprocess import Preprocessing
 from fpet.recipe import Recipe
@@ -60,6 +61,16 @@ def test_a_training_drops_and_sums_in_float32() -> None:
     run.advance(lambda: None)
     total = torch.tensor((run.log[0]["loss"] or 0.0) * run.steps, dtype=torch.float64)
     assert abs(total - total.bfloat16()) > 1e-4  # as a sum in bfloat16 would not be
+
+
+@pytest.mark.usefixtures("by_default")
+def test_the_same_branches_are_dropped() -> None:
+    drop_path, x = DropPath(0.3), torch.ones(64, 1, 1, dtype=torch.float32)
+    torch.manual_seed(0)
+    found = drop_path(x)
+    torch.set_default_dtype(torch.float32)
+    torch.manual_seed(0)
+    assert torch.equal(found, drop_path(x))
 
 
 def test_images_are_normalised_alike(by_default: torch.dtype) -> None:
