@@ -183,12 +183,14 @@ def test_timings_are_of_the_own_thread(engine: Engine, small_files: Files) -> No
         pool.submit(keep_the_interpreter)
         try:
             assert started.wait(timeout=20)
-            before, began = time.thread_time(), time.perf_counter()
-            timed = sum(engine.seconds(Group(task.family, True), task, 1) for _ in range(5))
-            own, passed = time.thread_time() - before, time.perf_counter() - began
+            own = passed = 0.0
+            while own >= 0.9 * passed:  # until the other thread had the interpreter for a while
+                before, began = time.thread_time(), time.perf_counter()
+                timed = engine.seconds(Group(task.family, True), task, 1)
+                own, passed = time.thread_time() - before, time.perf_counter() - began
         finally:
             stop.set()
-    assert timed <= own < 0.9 * passed
+    assert timed <= own
 
 
 def test_without_calibration_no_baseline_is_claimed(
