@@ -26,7 +26,14 @@ Curves = Mapping[str, Mapping[int, Spread]]
 
 
 def curves(results: Results) -> tuple[Curves, Spread | None]:
-    """Mean accuracy by reduction and block, and that of no reduction, if they are there on all tasks."""
+    """Mean accuracy by reduction and block, and that of no reduction, if they are there on all tasks.
+
+    Raises:
+        SystemExit: naming the adapters, if there are several: nothing tells their rows apart.
+    """
+    adapters = dict.fromkeys(f"{row.adapter} {row.adapter_arguments}" for row in results.rows)
+    if len(adapters) > 1:
+        raise SystemExit(f"curves are of one adapter, and there are {', '.join(adapters)}")
     found: dict[str, dict[int, Spread]] = {}
     baseline = None
     for method in results.methods:

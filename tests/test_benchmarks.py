@@ -59,7 +59,7 @@ ROWS = [
     row("FPET", "emoji", 0, 0.80, block=6, epoch_seconds=3.0, memory_bytes=80),
     row("FPET", "emoji", 1, 0.82, block=6, epoch_seconds=2.0, memory_bytes=80),
     row("early", "digits", 0, 0.70, block=0),
-    row("early", "emoji", 0, 0.60, block=0, adapter="ssf"),
+    row("early", "emoji", 0, 0.60, block=0),
     row("partial", "digits", 0, 0.99, block=2),
 ]
 
@@ -105,7 +105,7 @@ def test_ratios_are_of_runs_that_differ_in_the_reduction_alone() -> None:
     assert results.ratio("LoRA", lambda row: row.epoch_seconds) is None
     early = results.of("early")
     assert results.without(early[0]) is ROWS[0]
-    assert results.without(early[1]) is None
+    assert results.without(dataclasses.replace(early[1], adapter="ssf")) is None
     elsewhere = dataclasses.replace(ROWS[4], device="another machine")
     assert Results([*ROWS[:4], elsewhere]).without(elsewhere) is None
 
@@ -139,6 +139,12 @@ def test_the_curve_has_a_point_a_block(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     blocks.plot(ROWS, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_of_several_adapters_are_refused() -> None:
+    other = dataclasses.replace(ROWS[0], method="other", adapter="ssf")
+    with pytest.raises(SystemExit, match="one adapter, and there are lora"):
+        blocks.markdown([*ROWS, other])
 
 
 def test_training_cost_is_measured_on_real_steps(capsys: pytest.CaptureFixture[str]) -> None:
