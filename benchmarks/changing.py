@@ -47,6 +47,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000, help="how many are loaded at once (default: 1000)")
     parser.add_argument("--cycles", type=int, default=200, help="of loading and unloading one (default: 200)")
     arguments = parser.parse_args()
+    if arguments.tasks < 2:
+        parser.error("--tasks: two at least, since the first one takes what all share")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     if arguments.architecture:
