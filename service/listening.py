@@ -35,9 +35,9 @@ def bind(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     missing = OSError(errno.EADDRNOTAVAIL, "no address")
     for family, kind, protocol, place in _places(host, port):
-        own = sockets[0].getsockname()[1] if sockets else port
         try:
-            sockets.append(_bind(family, kind, protocol, (place[0], own, *place[2:]), shared=shared))
+            sockets.append(_bind(family, kind, protocol, (place[0], port, *place[2:]), shared=shared))
+            port = sockets[0].getsockname()[1]  # the free one, if it was 0
         except OSError as error:
             missing = error
             if error.errno not in _NOT_HERE:
