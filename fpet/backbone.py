@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fpet import cpu, gpu
 from fpet.backbone_described import check_described, fingerprint, geometry
 from fpet.backbone_files import Description, plain_arguments, read_checkpoint
 from fpet.backbone_limits import check_weights, check_whole_patches
@@ -19,7 +20,6 @@ from fpet.backbone_names import fit, refuse_transformers, without_classifier
 from fpet.backbone_timm import blueprint, make_vit
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import write_safetensors
-from fpet.gpu import settle
 from fpet.preprocess import Triple
 from fpet.tokens import Geometry
 from fpet.words import reason
@@ -54,13 +54,14 @@ class Backbone:
         """Moves the weights to a device, as another floating type if one is given; UnsupportedError if they cannot be
         there, or of that type.
 
-        For a GPU, `fpet.gpu.settle` holds from now on.
+        What `fpet.cpu.settle` or `fpet.gpu.settle` says of the device holds from now on.
         """
         if dtype is not None and not dtype.is_floating_point:
             raise UnsupportedError(f"weights are floating values, not {dtype}".replace("torch.", ""))
         try:
             torch.zeros(1, device=device).item()  # meta would take the weights, but holds no values
-            settle(device)
+            cpu.settle(device)
+            gpu.settle(device)
             self.vit.to(device=device, dtype=dtype)
         except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there, or is full
             raise UnsupportedError(f"the device '{device}' cannot be used: {reason(error)}") from error

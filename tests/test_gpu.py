@@ -24,6 +24,6 @@ def test_a_gpu_makes_no_plans_and_rounds_no_float32(device: str, left: str) -> N
 
 def test_a_backbone_that_moves_there_tells_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     settled: list[object] = []
-    monkeypatch.setattr("fpet.backbone.settle", settled.append)
+    monkeypatch.setattr("fpet.gpu.settle", settled.append)
     small_backbone().move("cpu")
     assert settled == ["cpu"]

@@ -1,0 +1,48 @@
+"""How torch computes on a CPU, where its defaults do not suit the processor."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+_SIDE = 256  # of a product that is large enough for oneDNN to be asked for it
+
+
+def settle(device: torch.device | str, system: Path = Path("/")) -> None:
+    """Sets for the whole process, if the device is a CPU, what torch leaves open there.
+
+    Products of float32 matrices are oneDNN's on an AMD processor. torch has MKL compute them, which uses half of what
+    such a processor with AVX-512 has, and asks oneDNN only where the precision "medium" allows it to round factors to
+    bfloat16. It does so by instructions that multiply whole tiles; without them nothing is rounded, which is tried.
+
+    A precision that was chosen before stays. So does torch's where there is a GPU, for whose products "medium" means
+    TF32. system: the root of the file system, in which the kernel says whose processor it is.
+    """
+    alone = torch.device(device).type == "cpu" and not torch.accelerator.is_available()
+    if alone and _is_used_badly(system / "proc" / "cpuinfo"):
+        with suppress(RuntimeError):  # it was chosen by torch's newer way, of which this one does not know
+            _ask_onednn()
+
+
+def _ask_onednn() -> None:
+    if torch.get_float32_matmul_precision() == "highest":
+        torch.set_float32_matmul_precision("medium")
+        if not _rounds_nothing():
+            torch.set_float32_matmul_precision("highest")
+
+
+def _is_used_badly(cpuinfo: Path) -> bool:
+    """Whether torch has MKL, and the processor is AMD's."""
+    try:
+        return torch.backends.mkl.is_available() and "AuthenticAMD" in cpuinfo.read_text()
+    except OSError:  # another system's; nothing is known
+        return False
+
+
+def _rounds_nothing() -> bool:
+    """Whether a matrix multiplied by one stays what it is, on either side."""
+    matrix = torch.rand((_SIDE, _SIDE), generator=torch.Generator().manual_seed(0), dtype=torch.float32, device="cpu")
+    one = torch.eye(_SIDE, dtype=torch.float32, device="cpu")
+    return torch.equal(matrix @ one, matrix) and torch.equal(one @ matrix, matrix)
