@@ -41,7 +41,7 @@ def assign(scores: Tensor, differentiable: bool) -> Tensor:
     With `differentiable` the value stays exactly one-hot, and the gradient is that of sigmoid(scores - m), m the mean
     of the two best scores of the row (FPET, equations 12 to 14, the straight-through estimator).
     """
-    hard = F.one_hot(scores.argmax(dim=-1), scores.shape[-1]).to(scores.dtype)
+    hard = torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
     if not differentiable:
         return hard
     best = scores.topk(min(2, scores.shape[-1]), dim=-1).values
