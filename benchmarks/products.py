@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.markdown import table
-from benchmarks.rounds import in_turn
+from benchmarks.rounds import in_turn, spread
 from benchmarks.training_cost import new_run
 from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone, create_backbone
@@ -67,7 +67,7 @@ def main(arguments: argparse.Namespace) -> None:
             times = in_turn({one: partial(seconds, work, one) for one in (_MKL, _ONEDNN)}, _WARM_UP + arguments.rounds)
             pairs = list(zip(times[_ONEDNN], times[_MKL], strict=True))[_WARM_UP:]
             each = [here / there for here, there in pairs]
-            rows.append((method.kind, name, f"{median(each):.3f}", f"{min(each):.3f} to {max(each):.3f}"))
+            rows.append((method.kind, name, f"{median(each):.3f}", spread(each)))
     print(table(_HEAD, rows))
     print(
         f"{arguments.architecture} with {adapter.kind}, float32, {torch.get_num_threads()} threads, torch "

@@ -21,7 +21,7 @@ from benchmarks.formats import cpu_format, in_it
 from benchmarks.load import load, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
-from benchmarks.rounds import in_turn
+from benchmarks.rounds import in_turn, spread
 from benchmarks.servers import READY, Server, fpet_command, serving
 from benchmarks.tasks import EMBEDDED, MODELS, write_tasks
 from service.hardware import cores
@@ -53,17 +53,13 @@ def main() -> None:
                     in_turn(ways, 1)  # once unheard: the first requests of a server are slower
                     rates = in_turn(ways, arguments.rounds)
                     each = [a / b for a, b in zip(rates["programs"], rates["python"], strict=True)]
-                    rows.append((f"{concurrency}", f"{len(names)}", f"{median(each):.3f}", _spread(each)))
+                    rows.append((f"{concurrency}", f"{len(names)}", f"{median(each):.3f}", spread(each, 2)))
             memory = (programs.memory() - python.memory()) / 2**20
     print(
         f"{arguments.model}, {arguments.rounds} rounds of {arguments.seconds:g} s, {cores()} cores, "
         f"{cpu_format()}, {torch.__version__}; {memory:+.0f} MiB\n"
     )
     print(table(("in flight", "tasks", "throughput, to that in Python", "in a round"), rows))
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{min(values):.2f} to {max(values):.2f}"
 
 
 def _rate(concurrency: int, seconds: float, images: Sequence[bytes], names: Sequence[str], server: Server) -> float:

@@ -20,6 +20,11 @@ def in_turn(ways: Mapping[str, Callable[[], Result]], rounds: int) -> dict[str, 
     return results
 
 
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """The least and the most, to so many digits behind the point."""
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
 def ratio(values: Sequence[float], others: Sequence[float]) -> float:
     """The median ratio of what was timed in the same round."""
     return median(a / b for a, b in zip(values, others, strict=True))

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.markdown import table
-from benchmarks.rounds import in_turn
+from benchmarks.rounds import in_turn, spread
 from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone, create_backbone
 from fpet.commands import method_options, options
@@ -80,10 +80,8 @@ def main(arguments: argparse.Namespace) -> None:
     rows: list[Sequence[str]] = []
     for (_, method), run, timed, held in zip(both, runs, times, kept, strict=True):
         ratios = [spent / full for spent, full in zip(timed, times[0], strict=True)]
-        spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-        memory_used, memory_ratio = f"{held / _MIB:.1f}", f"{held / kept[0]:.3f}"
-        row = (f"{statistics.median(timed):.4f}", f"{statistics.median(ratios):.3f}", spread, memory_used, memory_ratio)
-        rows.append((method.kind, str(run.model.tokens_out), *row))
+        row = (f"{statistics.median(timed):.4f}", f"{statistics.median(ratios):.3f}", spread(ratios))
+        rows.append((method.kind, str(run.model.tokens_out), *row, f"{held / _MIB:.1f}", f"{held / kept[0]:.3f}"))
     print(table(_HEAD, rows))
     print(_conditions(arguments, adapter))
 

@@ -41,6 +41,8 @@ def _faster_by_products(q: Tensor, bias: Tensor | None) -> bool:
 class _Products(torch.autograd.Function):
     """`_attend` with a gradient for all four, which computes the scores once more and so keeps none."""
 
+    generate_vmap_rule = True  # of what it does, for a gradient of each image
+
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         return cast(Tensor, _attend(q, k, v, bias))
