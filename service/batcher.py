@@ -169,8 +169,8 @@ class Batcher(Generic[Group, Item, Result]):
         self._dispatch()
         try:
             async with deadline.limit():
-                done: list[Done[Result]] = await asyncio.gather(*(entry.future for _, _, entry in entries))
-                return done
+                futures = [entry.future for _, _, entry in entries]
+                return await asyncio.gather(*futures) if len(futures) > 1 else [await futures[0]]
         finally:
             for group, kind, waiting in entries:
                 waiting.future.cancel()  # does nothing to one that is done

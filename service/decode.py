@@ -61,10 +61,9 @@ class Decoder:
         Raises:
             BadImageError, TooLargeError, UnsupportedTypeError: saying which image it is if there are several.
         """
-        names = [f"image {i}: " if len(images) > 1 else "" for i in range(len(images))]
-        decoding = [
-            asyncio.ensure_future(self._in_turn(data, each, name)) for data, name in zip(images, names, strict=True)
-        ]
+        if len(images) == 1:  # as most requests have: a task for it would be the most of what happens here
+            return [await self._in_turn(images[0], each, "")]
+        decoding = [asyncio.ensure_future(self._in_turn(data, each, f"image {i}: ")) for i, data in enumerate(images)]
         try:
             return await asyncio.gather(*decoding)
         finally:

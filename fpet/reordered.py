@@ -1,0 +1,105 @@
+"""Weights of a backbone's linear layers in the order in which oneDNN computes with them on a CPU.
+
+oneDNN multiplies by blocks of a matrix. What torch gives it lies in rows, and is rearranged anew for every product.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, MutableMapping
+from functools import lru_cache
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Module = TypeVar("Module", bound=nn.Module)
+_Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+_ROWS = 64  # of a product that is tried
+
+# By the weights themselves, as long as those are there.
+_reordered: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
+
+
+def reorder(vit: nn.Module) -> None:
+    """Holds the weights of linear layers in oneDNN's order too, where a product with that is the same to the last bit.
+
+    That is so on a CPU if torch has oneDNN multiply as well. It takes as many bytes as the weights do.
+    """
+    alike: dict[torch.Size, bool] = {}
+    for layer in vit.modules():
+        if type(layer) is nn.Linear and layer.weight.device.type == "cpu" and layer.weight not in _reordered:
+            weight = layer.weight.detach()
+            if weight.shape not in alike:
+                alike[weight.shape] = _answers_alike(weight)
+            if alike[weight.shape]:
+                _reordered[layer.weight] = _in_order(weight)
+
+
+def reordered_bytes(vit: nn.Module) -> int:
+    """Bytes of what `reorder` holds for a backbone."""
+    weights = [_reordered[weight] for weight in vit.parameters() if weight in _reordered]
+    return sum(torch.ops.mkldnn._nbytes(weight) for weight in weights)
+
+
+def with_reordered(module: Module) -> Module:
+    """The module, for inference, with layers that compute with reordered weights where `reorder` was given them."""
+    if type(module) is nn.Linear:
+        weight = _reordered.get(module.weight)
+        return module if weight is None else cast(Module, _ReorderedLinear.of(module, weight))
+    children = {name: child and with_reordered(child) for name, child in module._modules.items()}
+    if all(child is module._modules[name] for name, child in children.items()):
+        return module
+    same = copy.copy(module)
+    same._modules = children
+    return same
+
+
+class _ReorderedLinear(nn.Linear):
+    """A linear layer that has its weight once more, as `reordered`, which is opaque."""
+
+    reordered: Tensor
+
+    @classmethod
+    def of(cls, layer: nn.Linear, weight: Tensor) -> _ReorderedLinear:
+        made = cls.__new__(cls)
+        vars(made).update(vars(layer))
+        made._parameters = {**layer._parameters, "reordered": nn.Parameter(weight, requires_grad=False)}
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        product = _script() if torch.jit.is_tracing() else _product
+        return product(x, self.reordered, self.bias)
+
+
+def _in_order(weight: Tensor) -> Tensor:
+    return cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(weight, None))
+
+
+@torch.inference_mode()
+def _answers_alike(weight: Tensor) -> bool:
+    """Whether products with a weight of this shape are the same; there may be none, as other processors have other
+    libraries."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    x = torch.randn((_ROWS, weight.shape[1]), generator=torch.Generator().manual_seed(0)).to(weight.dtype)
+    try:
+        return torch.equal(_product(x, _in_order(weight), None), nn.functional.linear(x, weight))
+    except (AttributeError, RuntimeError):
+        return False
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    # As code that `torch.compile` makes for a CPU does; "none" is what else is done to the product.
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+@lru_cache
+def _script() -> _Product:
+    """The same for a trace, which cannot tell what an empty list is a list of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is deprecated
+        return cast(_Product, torch.jit.script(_product))
