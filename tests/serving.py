@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -171,5 +171,10 @@ class _Announcing(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.loop = asyncio.get_running_loop()
-        await self._app.state.runtime.warm.wait()
-        self.announced.set()
+        runtime = self._app.state.runtime
+        while runtime.status == "starting":  # a start that fails is no event
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await runtime.warm.wait()
+        if runtime.status == "ready":
+            self.announced.set()
