@@ -20,6 +20,7 @@ from fpet.comparison import beyond_rounding
 from fpet.ends import check_images, embed, norm, pool
 from fpet.errors import UnsupportedError
 from fpet.reducers.base import BlockReducer
+from fpet.reordered import with_reordered
 from fpet.scripts import Script, held, run, script_of, trace
 from fpet.skeleton import Skeleton
 from fpet.task_weights import Place, lay_out
@@ -148,7 +149,8 @@ def _without_blocks(module: Module) -> Module:
 def _sites(model: AdaptedViT) -> list[nn.Module]:
     """What follows upon each other in a model; each is called with tokens and gives some."""
     blocks = zip(cast(Any, model.vit).blocks, model.adapter.blocks, model.reducer.blocks, strict=True)
-    return [_Front(model.vit, model.adapter), *(_Block(*parts) for parts in blocks), _Back(model.vit, model.adapter)]
+    within = [_Block(with_reordered(block), adapter, reduce) for block, adapter, reduce in blocks]
+    return [_Front(model.vit, model.adapter), *within, _Back(model.vit, model.adapter)]
 
 
 class _Step:
@@ -167,7 +169,7 @@ class _Step:
 def _described(module: nn.Module) -> Hashable:
     """All that a program of the module depends on, but for the numbers in its parameters."""
     if any(getattr(module, hooks) for hooks in _HOOKS):
-        raise UnsupportedError(f"a hook is on a {type(module).__name__}, which a program would not call")
+        raise UnsupportedError(f"a hook is on a {module._get_name()}, which a program would not call")
     own = {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE} | module._buffers
     parameters = [(name, None if one is None else tuple(one.shape)) for name, one in module._parameters.items()]
     below = [(name, None if one is None else _described(one)) for name, one in module._modules.items()]
@@ -203,7 +205,7 @@ def _link(step: _Step, tokens: Tokens, tensors: Sequence[Tensor]) -> _Link:
 
     def make() -> tuple[Script, nn.Module]:
         # Without the numbers of this site's parameters, which would stay.
-        empty = [parameter.detach().to("meta") for parameter in step.parameters]
+        empty = [torch.empty(one.shape, dtype=one.dtype, device="meta") for one in step.parameters]
         site = Skeleton(step.site, step.parameters).filled(empty)
         skeleton = Skeleton(site, empty)
         return trace(lambda tokens, given: skeleton.filled(given)(tokens), tokens, tensors), site

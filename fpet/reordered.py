@@ -9,16 +9,17 @@ import copy
 import warnings
 from collections.abc import Callable, MutableMapping
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.jit import is_tracing  # type: ignore[attr-defined]
 from torch.utils.weak import WeakTensorKeyDictionary
 
-Module = TypeVar("Module", bound=nn.Module)
 _Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
-_ROWS = 64  # of a product that is tried
+# Of products that are tried: with few, and in some shapes with many, torch's other libraries add up in another order.
+_ROWS = 1, 64
 
 # By the weights themselves, as long as those are there.
 _reordered: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
@@ -45,11 +46,11 @@ def reordered_bytes(vit: nn.Module) -> int:
     return sum(torch.ops.mkldnn._nbytes(weight) for weight in weights)
 
 
-def with_reordered(module: Module) -> Module:
+def with_reordered(module: nn.Module) -> nn.Module:
     """The module, for inference, with layers that compute with reordered weights where `reorder` was given them."""
     if type(module) is nn.Linear:
         weight = _reordered.get(module.weight)
-        return module if weight is None else cast(Module, _ReorderedLinear.of(module, weight))
+        return module if weight is None else _ReorderedLinear.of(module, weight)
     children = {name: child and with_reordered(child) for name, child in module._modules.items()}
     if all(child is module._modules[name] for name, child in children.items()):
         return module
@@ -70,8 +71,11 @@ class _ReorderedLinear(nn.Linear):
         made._parameters = {**layer._parameters, "reordered": nn.Parameter(weight, requires_grad=False)}
         return made
 
+    def _get_name(self) -> str:
+        return nn.Linear.__name__  # in whose place it is
+
     def forward(self, x: Tensor) -> Tensor:
-        product = _script() if torch.jit.is_tracing() else _product
+        product = _script() if is_tracing() else _product
         return product(x, self.reordered, self.bias)
 
 
@@ -85,9 +89,11 @@ def _answers_alike(weight: Tensor) -> bool:
     libraries."""
     if not torch.backends.mkldnn.is_available():
         return False
-    x = torch.randn((_ROWS, weight.shape[1]), generator=torch.Generator().manual_seed(0)).to(weight.dtype)
+    generator = torch.Generator().manual_seed(0)
+    tried = [torch.randn((rows, weight.shape[1]), generator=generator).to(weight.dtype) for rows in _ROWS]
     try:
-        return torch.equal(_product(x, _in_order(weight), None), nn.functional.linear(x, weight))
+        other = _in_order(weight)
+        return all(torch.equal(_product(x, other, None), nn.functional.linear(x, weight)) for x in tried)
     except (AttributeError, RuntimeError):
         return False
 

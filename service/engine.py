@@ -63,7 +63,7 @@ class Engine:
         self.source = source
         self.unpacked = Unpacked(unpacked_bytes)
         self.captures = captures
-        self.program_maker = ProgramMaker(device)
+        self.program_maker = ProgramMaker(device, backbone.vit)
         self._forwards = Forwards(device, dtype, self.unpacked, captures)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self._timings = lru_cache(_FAMILIES)(lambda _: Timings())

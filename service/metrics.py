@@ -112,8 +112,8 @@ class Metrics:
         self._task_bytes = self.tasks.on(self._gauge("task_bytes", "Size of a loaded task's file.", "task"))
         self.resident_bytes = self._gauge(
             "resident_bytes",
-            "Tensors in memory: of the backbone, of tasks without it, of packed tasks' dequantised, of folded tasks, "
-            "and what captured forwards read.",
+            "Tensors in memory: of the backbone, its weights in oneDNN's order, of tasks without it, of packed tasks' "
+            "dequantised, of folded tasks, and what captured forwards read.",
             "kind",
         )
         self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")

@@ -11,10 +11,12 @@ from dataclasses import replace
 from weakref import WeakSet
 
 import torch
+from torch import nn
 
 from fpet.comparison import noise
 from fpet.errors import UnsupportedError
 from fpet.programs import Batch, Program
+from fpet.reordered import reorder
 from fpet.task_weights import Weights
 from fpet.vit import AdaptedViT
 from service.folded import Instance
@@ -26,11 +28,12 @@ logger = logging.getLogger(__name__)
 class ProgramMaker:
     """Makes the programs of families, once, and of folded tasks; without them all is served as well, in Python.
 
-    Any thread may call the methods.
+    vit: of the backbone, whose weights they share. Any thread may call the methods.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, vit: nn.Module) -> None:
         self._useful = device.type == "cpu"
+        self._vit = vit
         self._tried: WeakSet[Family] = WeakSet()
         self._lock = threading.Lock()
 
@@ -43,6 +46,8 @@ class ProgramMaker:
 
     def add_to(self, family: Family, own: Weights, *, mixed: bool) -> None:
         """Has batches of its tasks run programs; own: weights of one; mixed: those of several tasks too."""
+        with self._lock:
+            reorder(self._vit)
         other = own._replace(sites=1.5 * own.sites)  # in whose place the first's would show
         examples = [[[own, own], [own]]]
         if mixed and family.template.mixes:

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from typing import Literal, TypeVar
 
 from fpet.errors import TaskError
+from fpet.reordered import reordered_bytes
 from service.batcher import Batcher
 from service.calibration import doublings
 from service.catalog import Catalog
@@ -80,6 +81,7 @@ class Runtime:
         metrics.queue_size.set_function(lambda: self.batcher.queued)
         metrics.longest_batch.set_function(lambda: self.batcher.longest)
         metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
+        metrics.resident_bytes.labels("reordered").set_function(lambda: reordered_bytes(engine.backbone.vit))
         metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))
         metrics.resident_bytes.labels("unpacked").set_function(lambda: engine.unpacked.bytes)
         metrics.resident_bytes.labels("captured").set_function(lambda: engine.captures.bytes if engine.captures else 0)

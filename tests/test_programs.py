@@ -25,6 +25,7 @@ from fpet.backbone import create_backbone
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.mixed import Template
+from fpet.reordered import reorder
 from fpet.task_weights import Weights
 from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
@@ -44,6 +45,7 @@ def none_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def traced(made: Sequence[AdaptedViT]) -> tuple[Template, list[Weights]]:
     template, each = Template(made[0]), [Weights.of(model) for model in made]
+    reorder(made[0].backbone.vit)
     template.trace([[each[0], each[0]], [each[0]]])
     if template.mixes:
         template.trace([[each[0], each[1]], [each[1], each[0], each[0]]])
@@ -266,6 +268,7 @@ from small import BDM, METHODS, small_family
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.mixed import Template
+from fpet.reordered import reorder
 from fpet.task_weights import Weights
 from fpet.tokens import Tokens
 model = small_family(Path(sys.argv[2]), Method("lora"), BDM)[0]

@@ -140,6 +140,7 @@ def test_where_images_decide_how_many_tokens_they_keep_it_is_not_tried(small_fil
 
 
 def test_nor_on_a_gpu(small_files: Files, tmp_path: Path) -> None:
-    task = start(small_files).load(write(tmp_path, "task", 0), 1)
-    assert not ProgramMaker(torch.device("cuda")).wants(task.family)
-    assert ProgramMaker(CPU).wants(task.family)
+    engine = start(small_files)
+    task, vit = engine.load(write(tmp_path, "task", 0), 1), engine.backbone.vit
+    assert not ProgramMaker(torch.device("cuda"), vit).wants(task.family)
+    assert ProgramMaker(CPU, vit).wants(task.family)
