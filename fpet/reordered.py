@@ -6,20 +6,20 @@ oneDNN multiplies by blocks of a matrix. What torch gives it lies in rows, and i
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from functools import lru_cache
 from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.jit import is_tracing  # type: ignore[attr-defined]
 from torch.utils.weak import WeakTensorKeyDictionary
 
-_Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+from fpet.errors import UnsupportedError
+from fpet.scripts import Script, compiled
 
-# Of products that are tried: with few, and in some shapes with many, torch's other libraries add up in another order.
-_ROWS = 1, 64
+# Of products that are tried: with few, and in some shapes with many, other libraries, and older versions of oneDNN for
+# weights in rows, add up in another order.
+_ROWS = 1, 256
 
 # By the weights themselves, as long as those are there.
 _reordered: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
@@ -28,7 +28,11 @@ _reordered: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
 def reorder(vit: nn.Module) -> None:
     """Holds the weights of linear layers in oneDNN's order too, where a product with that is the same to the last bit.
 
-    That is so on a CPU if torch has oneDNN multiply as well. It takes as many bytes as the weights do.
+    That is so on a CPU if torch has oneDNN multiply as well. It takes as many bytes as the weights do. Nothing is held
+    where there are no scripts (`fpet.scripts`), since nothing else computes with it.
+
+    Raises:
+        RuntimeError: if there is too little memory.
     """
     alike: dict[torch.Size, bool] = {}
     for layer in vit.modules():
@@ -51,7 +55,7 @@ def with_reordered(module: nn.Module) -> nn.Module:
     if type(module) is nn.Linear:
         weight = _reordered.get(module.weight)
         return module if weight is None else _ReorderedLinear.of(module, weight)
-    children = {name: child and with_reordered(child) for name, child in module._modules.items()}
+    children = {name: None if child is None else with_reordered(child) for name, child in module._modules.items()}
     if all(child is module._modules[name] for name, child in children.items()):
         return module
     same = copy.copy(module)
@@ -75,8 +79,7 @@ class _ReorderedLinear(nn.Linear):
         return nn.Linear.__name__  # in whose place it is
 
     def forward(self, x: Tensor) -> Tensor:
-        product = _script() if is_tracing() else _product
-        return product(x, self.reordered, self.bias)
+        return cast(Tensor, _script()(x, self.reordered, self.bias))
 
 
 def _in_order(weight: Tensor) -> Tensor:
@@ -92,20 +95,18 @@ def _answers_alike(weight: Tensor) -> bool:
     generator = torch.Generator().manual_seed(0)
     tried = [torch.randn((rows, weight.shape[1]), generator=generator).to(weight.dtype) for rows in _ROWS]
     try:
-        other = _in_order(weight)
-        return all(torch.equal(_product(x, other, None), nn.functional.linear(x, weight)) for x in tried)
-    except (AttributeError, RuntimeError):
+        product, other = _script(), _in_order(weight)
+        return all(torch.equal(product(x, other, None), nn.functional.linear(x, weight)) for x in tried)
+    except (AttributeError, RuntimeError, UnsupportedError):
         return False
+
+
+@lru_cache
+def _script() -> Script:
+    """Of the product of rows with a reordered weight; a trace could not tell what its empty list is a list of."""
+    return compiled(_product)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # As code that `torch.compile` makes for a CPU does; "none" is what else is done to the product.
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
-
-
-@lru_cache
-def _script() -> _Product:
-    """The same for a trace, which cannot tell what an empty list is a list of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is deprecated
-        return cast(_Product, torch.jit.script(_product))

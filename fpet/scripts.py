@@ -77,9 +77,28 @@ def run(script: Script, tokens: Tokens, *given: Sequence[Tensor] | Tensor) -> To
 def held(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The list as TorchScript's own. Whenever it lets go of a tensor that nothing but Python holds then, which it does
     of each argument after its last use, it takes the interpreter's lock in the middle of a script."""
+    return cast(Sequence[Tensor], _as_script(list(tensors)))
+
+
+def compiled(function: Callable[..., Tensor]) -> Script:
+    """A script of the function's own text, which a function that is traced can call; not within `make` of `script_of`.
+
+    Raises:
+        UnsupportedError: if there is none.
+    """
+    try:
+        script = _as_script(function)
+    except RuntimeError as error:  # torch was built without an operator
+        raise UnsupportedError(f"{function.__name__} has no script: {error}") from error
+    if not isinstance(script, torch.jit.ScriptFunction):
+        raise UnsupportedError("TorchScript is turned off")
+    return cast(Script, script)
+
+
+def _as_script(what: object) -> object:
     with _alone, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it is deprecated
-        return cast(Sequence[Tensor], torch.jit.script(list(tensors)))
+        return torch.jit.script(what)
 
 
 def _flat(tokens: Tokens) -> tuple[Tensor, ...]:

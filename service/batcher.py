@@ -170,7 +170,10 @@ class Batcher(Generic[Group, Item, Result]):
         try:
             async with deadline.limit():
                 futures = [entry.future for _, _, entry in entries]
-                return await asyncio.gather(*futures) if len(futures) > 1 else [await futures[0]]
+                if len(futures) == 1:  # as most requests have, for which `gather` would be the most of what this takes
+                    return [await futures[0]]
+                done: list[Done[Result]] = await asyncio.gather(*futures)
+                return done
         finally:
             for group, kind, waiting in entries:
                 waiting.future.cancel()  # does nothing to one that is done

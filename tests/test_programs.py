@@ -212,7 +212,7 @@ def test_a_gradient_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("blocks.1.mlp.fc1", "Linear"), ("patch_embed", "PatchEmbed")])
 def test_a_hook_is_not_left_out(tmp_path: Path, name: str, kind: str) -> None:
-    made = small_family(tmp_path, LORA, BDM)
+    made = small_family(tmp_path, LORA, BDM, dtype=torch.bfloat16)
     made[0].backbone.vit.get_submodule(name).register_forward_hook(lambda *_: None)
     with pytest.raises(UnsupportedError, match=f"a hook is on a {kind},"):
         traced(made)
@@ -264,13 +264,12 @@ _OFF = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from small import BDM, METHODS, small_family
+from small import BDM, small_family
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.mixed import Template
-from fpet.reordered import reorder
+from fpet.reordered import reorder, reordered_bytes
 from fpet.task_weights import Weights
-from fpet.tokens import Tokens
 model = small_family(Path(sys.argv[2]), Method("lora"), BDM)[0]
 template, weights = Template(model), Weights.of(model)
 try:
@@ -279,6 +278,9 @@ except UnsupportedError as error:
     print(error)
 with torch.inference_mode():
     print(template.features([weights], torch.zeros(1, 3, 16, 16)).isfinite().all().item())
+layer = torch.nn.Linear(192, 768).bfloat16()
+reorder(layer)
+print(reordered_bytes(layer))
 """
 
 
@@ -289,4 +291,5 @@ def test_torchscript_may_be_turned_off(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "no program of TorchScript can be made of the model: TorchScript is turned off",
         "True",
+        "0",
     ]
