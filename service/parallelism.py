@@ -25,11 +25,10 @@ _SECONDS = 1.5
 _GAIN = 0.05
 # More than this in one forward gain little, and timing them would take long.
 _MOST_THREADS = 8
-# Of threads that compute, beyond that of the process: a third of the weight of the thread that answers, which under
-# load would otherwise wait in turn with all of them, and with it whoever is refused.
-NICENESS = 5
-# Of those for whom nobody waits.
-BACKGROUND_NICENESS = 10
+# Of threads, beyond that of the process: with 5 more one has a third of the weight. Under load the thread that answers
+# would wait in turn with all others, and with it whoever is refused; the sooner images are decoded, the more of them
+# share a batch; and nobody waits for what is done in the background.
+DECODING, COMPUTING, BACKGROUND = 5, 10, 15
 
 
 class Parallelism(NamedTuple):
@@ -93,7 +92,7 @@ def choose(ways: Sequence[Parallelism], forward: Callable[[], object]) -> tuple[
     return chosen, rates
 
 
-def torch_threads(name: str, count: int, threads: int, niceness: int = NICENESS) -> Threads:
+def torch_threads(name: str, count: int, threads: int, niceness: int = COMPUTING) -> Threads:
     """A pool of threads in each of which torch computes in so many threads; they yield to those that do not compute."""
 
     def begin() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.ending import end_without
 from service.hardware import share_of_cores
-from service.parallelism import BACKGROUND_NICENESS, NICENESS, Parallelism, torch_threads
+from service.parallelism import BACKGROUND, COMPUTING, DECODING, Parallelism, torch_threads
 from service.settings import Settings
 
 
@@ -17,13 +17,14 @@ class Pools:
 
     def __init__(self, settings: Settings, way: Parallelism, *, on_cpu: bool) -> None:
         # On a GPU the thread that gives it work must not wait for those that decode.
-        self.forwards = torch_threads("forward", way.workers, way.threads, NICENESS if on_cpu else 0)
-        self.decode = torch_threads("decode", settings.decode_threads or share_of_cores(settings.processes), 1)
+        self.forwards = torch_threads("forward", way.workers, way.threads, COMPUTING if on_cpu else 0)
+        decoders = settings.decode_threads or share_of_cores(settings.processes)
+        self.decode = torch_threads("decode", decoders, 1, DECODING)
         self.large = torch_threads("large", 1, 1)
         self.loader, self.folder, self.explainer = (
             torch_threads(name, 1, way.threads) for name in ("loader", "folder", "explainer")
         )
-        self.calibrator = torch_threads("calibrator", 1, way.threads, BACKGROUND_NICENESS)
+        self.calibrator = torch_threads("calibrator", 1, way.threads, BACKGROUND)
 
     def end(self, until: float) -> None:
         """Ends the threads; if one has not by that time of the monotonic clock, the process, as one that failed."""

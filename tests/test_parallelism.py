@@ -12,7 +12,18 @@ import pytest
 import torch
 from serving import Files, serving, small_settings
 
-from service.parallelism import NICENESS, Parallelism, best, candidates, choose, measure, torch_threads
+from service.parallelism import (
+    BACKGROUND,
+    COMPUTING,
+    DECODING,
+    Parallelism,
+    best,
+    candidates,
+    choose,
+    measure,
+    torch_threads,
+)
+from service.pools import Pools
 
 ONE, TWO = Parallelism(2, 1), Parallelism(1, 2)
 
@@ -86,7 +97,10 @@ def test_threads_of_a_pool_compute_in_as_many_as_told() -> None:
         assert three.submit(torch.get_num_threads).result() == 3
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
+
+
+@on_linux
 def test_all_that_compute_yield_to_the_thread_that_answers() -> None:
     """Those that torch starts for them too, and those that they start themselves."""
 
@@ -99,8 +113,26 @@ def test_all_that_compute_yield_to_the_thread_that_answers() -> None:
         outer.submit(lambda: inner.submit(int)).result().result()
         started = threads() - before
         assert len(started) == 3
-        assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in started} == {min(own + NICENESS, 19)}
+        assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in started} == {min(own + COMPUTING, 19)}
     assert os.getpriority(os.PRIO_PROCESS, os.getpid()) == own
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("on_cpu", "expected"),
+    [(True, {"decode": DECODING, "forwards": COMPUTING, "calibrator": BACKGROUND}), (False, {"forwards": 0})],
+)
+def test_what_others_wait_for_goes_first(small_files: Files, on_cpu: bool, expected: dict[str, int]) -> None:
+    """A GPU is given its work before more images are decoded for it."""
+    assert 0 < DECODING < COMPUTING < BACKGROUND
+    own = os.getpriority(os.PRIO_PROCESS, os.getpid())
+    pools = Pools(small_settings(small_files), ONE, on_cpu=on_cpu)
+    try:
+        for name, niceness in expected.items():
+            found = getattr(pools, name).submit(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            assert found.result() == min(own + niceness, 19)
+    finally:
+        pools.end(time.monotonic() + 30)
 
 
 def test_the_service_tells_what_it_runs_with(small_files: Files) -> None:
