@@ -90,7 +90,7 @@ class Batcher(Generic[Group, Item, Result]):
         self._max_queue = max_queue
         self._waiting: FairQueue[Group, Hashable, _Waiting[Item, Result]] = FairQueue()
         self._batches: dict[asyncio.Task[None], float] = {}  # since when
-        self._queued = 0
+        self._queued = self._running = 0
         self._tickets: set[Ticket] = set()
         self._no_tickets = asyncio.Event()
         self._draining = False
@@ -192,15 +192,19 @@ class Batcher(Generic[Group, Item, Result]):
             for entry in batch:
                 entry.ticket.places -= 1
             self._queued -= len(batch)
+            self._running += len(batch)
             self._free -= 1
             task = asyncio.create_task(self._execute(group, batch, charge))
             self._batches[task] = time.monotonic()
             task.add_done_callback(self._batches.pop)
 
     def _batch_size(self, waiting: int) -> int:
-        """Of how many items of a group with so many: if more workers are free than groups wait, they divide it."""
-        workers = max(1, self._free - len(self._waiting))
-        return min(self._max_batch, math.ceil(waiting / workers))
+        """Of how many items of a group with so many."""
+        if others := len(self._waiting):  # if more workers are free than groups wait, they divide it
+            share = waiting / max(1, self._free - others)
+        else:  # all divide it, and what they run: none comes back to next to nothing because another took all
+            share = (waiting + self._running) / self._workers
+        return min(self._max_batch, math.ceil(share))
 
     def _drop_expired(self) -> bool:
         """Refuses what is past its deadline in the group that is next; whether anything waits."""
@@ -235,6 +239,7 @@ class Batcher(Generic[Group, Item, Result]):
                     entry.future.set_exception(failure)
         finally:
             self._free += 1
+            self._running -= len(batch)
             charge(loop.time() - started)
             self._dispatch()
 

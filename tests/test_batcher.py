@@ -77,6 +77,27 @@ async def test_as_many_groups_as_idle_workers_are_not_divided() -> None:
         assert sorted(model.batches) == [("a", [0, 1]), ("b", [0, 1])]
 
 
+@pytest.mark.parametrize(
+    ("waiting", "expected"),
+    [("aaaaa", [1, 2, 3]), ("aaaab", [1, 2, 3, 4])],  # but who waits in another group needs the other worker
+)
+async def test_a_worker_leaves_some_to_one_that_is_busy(waiting: str, expected: list[int]) -> None:
+    with batching(workers=2) as (subject, model):
+        await ask(subject, "a", 6, 7, 8, 9)  # which run no more
+        model.batches.clear()
+        model.gate.clear()
+        first = start(subject, "a", 0)
+        await settle()
+        with subject.admit(5) as ticket:
+            items = list(zip(waiting, range(1, 6), strict=True))
+            rest = asyncio.create_task(subject.submit(ticket, items, Deadline.after(20)))
+            await model.ran(2)
+            assert model.batches == [("a", [0]), ("a", expected)]
+            model.gate.set()
+            await asyncio.gather(first, rest)
+        assert len(model.batches) == 3
+
+
 async def test_groups_are_never_mixed_and_served_in_turn() -> None:
     with batching(max_batch=2, max_queue=20) as (subject, model):
         model.gate.clear()
