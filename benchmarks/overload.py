@@ -113,7 +113,8 @@ def overload_rows(measured: Measured, places: int) -> Iterator[tuple[str, str]]:
         yield f"their p{100 * share:.0f}, to the time that a full queue takes", f"{latency / full_queue:.2f}"
     for share in _SHARES:
         times = [answer.seconds for answer in refused] or [0.0]
-        yield f"ms until a 429, p{100 * share:.0f}", f"{1000 * percentile(times, share):.1f}"
+        ratio = percentile(times, share) / alone.percentile(0.5)
+        yield f"time until a 429, p{100 * share:.0f}, to the median of a request alone", f"{ratio:.2f}"
     yield (
         "Retry-After in s, least, median, most",
         " ".join(f"{value:g}" for value in (min(retry_after), median(retry_after), max(retry_after))),

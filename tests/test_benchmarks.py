@@ -210,7 +210,7 @@ def test_an_overload_is_compared_with_before_and_after() -> None:
     assert found["throughput of accepted requests, to that before"] == "0.500"
     assert found["their p50, to that of a request alone"] == "80.00"
     assert found["their p50, to the time that a full queue takes"] == "1.00"
-    assert found["ms until a 429, p50"] == "2.0"
+    assert found["time until a 429, p50, to the median of a request alone"] == "0.04"
     assert found["Retry-After in s, least, median, most"] == "3 3 3"
     assert found["change at the most, during it"] == "+2.0"
     assert list(overload.deadline_rows(measured, places=2)) == [("0.25", "50.0%", "0.0%", "50.0%", "+5.00")]
