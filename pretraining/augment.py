@@ -14,21 +14,22 @@ MEAN = STD = 0.5
 _LOWEST, _HIGHEST = 10, 40
 
 
-def augment(rgba: Tensor, is_glyph: Tensor, size: int, strength: float) -> Tensor:
-    """Random views, normalised, of images uint8 [B, h, w, 4]: float32 [B, 3, size, size]; is_glyph is bool [B].
+def augment(rgba: Tensor, is_mask: Tensor, size: int, strength: float) -> Tensor:
+    """Random views, normalised, of images uint8 [B, h, w, 4]: float32 [B, 3, size, size]; is_mask is bool [B].
 
-    A glyph is an alpha mask: it gets a random thickness and colour. A picture keeps its colours, may be mirrored.
+    A mask (a glyph, a symbol of one colour) gets a random thickness and colour. A picture keeps its colours, may be
+    mirrored.
     strength, in [0, 1], scales movement, loss of detail and how often an image is not light on black: a run that
     starts gently leaves its first plateau much sooner.
     """
     images = rgba.permute(0, 3, 1, 2).float() / 255
     alpha, colour = images[:, 3:], images[:, :3]
-    alpha = torch.where(_column(is_glyph), _thicken(alpha), alpha)
+    alpha = torch.where(_column(is_mask), _thicken(alpha), alpha)
     background = _backgrounds(len(images), size, strength)
     ink = _contrasting(background.mean(dim=(2, 3)))
-    painted = is_glyph | (torch.rand(len(images)) < 0.1)  # some pictures as silhouettes too
+    painted = is_mask | (torch.rand(len(images)) < 0.1)  # some pictures as silhouettes too
     colour = torch.where(_column(painted), ink[:, :, None, None], colour)
-    moved = _move(torch.cat((colour * alpha, alpha), dim=1), ~is_glyph, size, strength)
+    moved = _move(torch.cat((colour * alpha, alpha), dim=1), ~is_mask, size, strength)
     view = _jitter(moved[:, :3] + (1 - moved[:, 3:]) * background, strength)
     return (_lose_detail(view, strength).clamp(0, 1) - MEAN) / STD
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,18 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from pretraining import glyphs, pictures
+from pretraining import glyphs, pictures, symbols
 
 SIZE = 64
 GLYPHS = "glyphs"
-_PICTURES: dict[str, Callable[[Path], pictures.Listing]] = {
+_FILES: dict[str, Callable[[Path], pictures.Listing]] = {
     "emoji": pictures.emoji,
     "clip art": pictures.clip_art,
     "stamps": pictures.stamps,
     "icons": pictures.icons,
 }
-SOURCES = (GLYPHS, *_PICTURES)
+_SYMBOLS: dict[str, Callable[[Path], list[symbols.Symbol]]] = {"emoji": symbols.emoji, "symbols": symbols.symbols}
+SOURCES = (GLYPHS, *_FILES, "symbols")
 _MINIMUM = 2  # images that a class needs to be kept
 _HOLD_OUT_PERCENT = 2
 
@@ -90,10 +92,12 @@ def _build(cache: Path, index: Path) -> None:
 def _everything(raw: Path) -> Iterator[tuple[int, str, bytes]]:
     """Yields (source number, class name, RGBA bytes) of every image that can be had."""
     for number, source in enumerate(SOURCES[1:], start=1):
-        listing = _PICTURES[source](raw)
-        if not listing:
+        files = _FILES[source](raw) if source in _FILES else []
+        drawn = _SYMBOLS[source](raw) if source in _SYMBOLS else []
+        if not files and not drawn:
             print(f"skipped {source}: its packages are not there", flush=True)
-        for _, name, picture in tqdm(pictures.load_all(listing, SIZE), total=len(listing), desc=source):
+        everything = chain(pictures.load_all(files, SIZE), symbols.draw_all(drawn, SIZE))
+        for name, picture in tqdm(everything, total=len(files) + len(drawn), desc=source):
             yield number, name, picture.tobytes()
     typefaces = glyphs.typefaces(raw)
     if not typefaces:

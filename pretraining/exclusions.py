@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from pretraining.symbol_words import SYMBOL_WORDS
+
 _CLOTHING = """
     apparel apron bag bags baggage backpack backpacker bikini blazer blouse boot boots briefcase briefs cap cardigan
     cloth clothes clothing coat coats costume dress dresses fedora fedoras footwear glove gloves gown handbag hat hats
@@ -119,6 +121,14 @@ def excluded_emoji(short_name: str, category: str, subgroup: str) -> bool:
     if category in _EMOJI_CATEGORIES or subgroup in _EMOJI_SUBGROUPS:
         return True
     return short_name in _EMOJI_NAMES or not _WORDS.isdisjoint(words)
+
+
+def excluded_symbol(name: str) -> bool:
+    """Whether a name in an icon set ("arrow-left") is of one of the kinds, or of the twenty icons, or has a digit."""
+    words = name.split("-")
+    return (
+        bool(re.search(r"\d", name)) or not (_WORDS | SYMBOL_WORDS).isdisjoint(words) or name.startswith(tuple(_ICONS))
+    )
 
 
 def _below(folders: tuple[str, ...]) -> tuple[str, ...]:

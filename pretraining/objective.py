@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pretraining.merging import features, pooled
 from pretraining.sketch import DIM, sketch
 
 if TYPE_CHECKING:
@@ -40,14 +41,13 @@ class Objective(nn.Module):
         super().__init__()
         self.draw = nn.Linear(vit.embed_dim, DIM)
 
-    def forward(self, vit: VisionTransformer, views: Tensor, label: Tensor) -> Losses:
-        """Views [B, 3, S, S] in [-1, 1], labels int64 [B]."""
+    def forward(self, vit: VisionTransformer, views: Tensor, label: Tensor, merged_at: int | None) -> Losses:
+        """Views [B, 3, S, S] in [-1, 1], labels int64 [B]; merged_at: as of `features`."""
         target = sketch(views)
         variance = target.var(dim=0).mean()
         with torch.autocast("cpu", torch.bfloat16):
-            tokens = vit.forward_features(views)
-            pooled = (tokens[:, 0], tokens[:, 1:].mean(dim=1))
-            answers = [(vit.head(x).float(), self.draw(x).float()) for x in pooled]
+            both = pooled(features(vit, views, merged_at), vit.num_prefix_tokens)
+            answers = [(vit.head(x).float(), self.draw(x).float()) for x in both]
         labels = [F.cross_entropy(logits, label, label_smoothing=_SMOOTHING) for logits, _ in answers]
         sketches = [F.mse_loss(drawn, target) / variance for _, drawn in answers]
         return Losses(torch.stack(labels).mean(), torch.stack(sketches).mean())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fpet.data import emoji
 from fpet.data.debian import package_folder
-from fpet.data.npm import npm_folder
+from fpet.data.npm import NpmPackage, npm_folder
 from fpet.errors import DataError
 
 PICTURE_PACKAGES = (
@@ -16,6 +16,12 @@ PICTURE_PACKAGES = (
     "oxygen-icon-theme",
     "gnome-icon-theme",
     "tango-icon-theme",
+)
+ICON_SETS = NpmPackage(
+    "@iconify/json",
+    "2.2.535",
+    "sha512-nAV60ACUSHwnsb6fsp+letHlNkrwO4vzBtcC6B4EDHErQQfezk7E3nJdnwJjve6OCfMNO0uVT5Vrgna9/NCmXw==",
+    ("collections.json", "json/"),
 )
 EMOJI_PACKAGES = {artist: emoji.PACKAGES[artist] for artist in ("google", "twitter")}
 FONT_PACKAGES = tuple(
@@ -48,7 +54,7 @@ def fetch(cache: Path) -> None:
     raw = cache / "raw"
     getters = [
         *(partial(package_folder, package, "usr/share", None, raw) for package in (*PICTURE_PACKAGES, *FONT_PACKAGES)),
-        *(partial(npm_folder, package, None, raw) for package in EMOJI_PACKAGES.values()),
+        *(partial(npm_folder, package, None, raw) for package in (*EMOJI_PACKAGES.values(), ICON_SETS)),
     ]
     for get in getters:
         try:

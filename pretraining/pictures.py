@@ -14,6 +14,7 @@ from pretraining.exclusions import excluded_clip_art, excluded_emoji, excluded_i
 from pretraining.packages import EMOJI_PACKAGES
 
 Listing = list[tuple[Path, str]]
+EMOJI_TABLE = Path(EMOJI_PACKAGES["google"].name, "emoji.json")  # Twitter's package has the same
 _ICON_FOLDERS = {
     "oxygen": "oxygen-icon-theme/usr/share/icons/oxygen/base",
     "gnome": "gnome-icon-theme/usr/share/icons/gnome",
@@ -23,18 +24,25 @@ _ICON_SIZES = ("128x128", "256x256", "64x64", "48x48", "32x32")
 
 
 def emoji(raw: Path) -> Listing:
-    """Emoji of two artists; the class is the subgroup (animal-mammal, food-fruit, ...)."""
-    table = raw / EMOJI_PACKAGES["google"].name / "emoji.json"  # Twitter's package has the same
-    if not table.is_file():
-        return []
-    entries = json.loads(table.read_text())
+    """Emoji of two artists; the class is the character."""
     return [
-        (path, f"emoji/{entry['subcategory']}")
+        (path, emoji_class(entry))
         for artist, package in EMOJI_PACKAGES.items()
-        for entry in entries
+        for entry in emoji_entries(raw)
         if (path := raw / package.name / "img" / artist / "64" / entry["image"]).is_file()
-        and not excluded_emoji(entry["short_name"], entry["category"], entry["subcategory"])
     ]
+
+
+def emoji_entries(raw: Path) -> list[dict[str, str]]:
+    """The emoji that are not left out, as their table has them; none where there is no table."""
+    table = raw / EMOJI_TABLE
+    entries = json.loads(table.read_text()) if table.is_file() else []
+    return [e for e in entries if not excluded_emoji(e["short_name"], e["category"], e["subcategory"])]
+
+
+def emoji_class(entry: dict[str, str]) -> str:
+    """The class of an emoji: its code points ("1f9d1-200d-1f680"), without the request for a coloured picture."""
+    return "emoji/" + "-".join(code for code in entry["unified"].lower().split("-") if code != "fe0f")
 
 
 def clip_art(raw: Path) -> Listing:
@@ -72,8 +80,8 @@ def _by_folder(root: Path, prefix: str, excluded: Callable[[str], bool]) -> List
     return listing
 
 
-def load_all(listing: Listing, size: int) -> Iterator[tuple[Path, str, Image.Image]]:
-    """Yields (file, class, RGBA picture of size x size, aspect ratio kept) for each readable, non-empty picture."""
+def load_all(listing: Listing, size: int) -> Iterator[tuple[str, Image.Image]]:
+    """Yields (class, RGBA picture of size x size, aspect ratio kept) for each readable, non-empty picture."""
     for path, name in listing:
         try:
             with Image.open(path) as image:
@@ -89,4 +97,4 @@ def load_all(listing: Listing, size: int) -> Iterator[tuple[Path, str, Image.Ima
         picture.thumbnail((size, size), Image.Resampling.LANCZOS)
         square = Image.new("RGBA", (size, size))
         square.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
-        yield path, name, square
+        yield name, square

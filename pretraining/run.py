@@ -17,7 +17,7 @@ from pretraining.dataset import GLYPHS, SOURCES, Images
 from pretraining.objective import Objective
 
 # How often an image comes from each source; within a source all images are equally likely.
-_SHARES = {GLYPHS: 0.45, "emoji": 0.18, "clip art": 0.19, "stamps": 0.03, "icons": 0.15}
+_SHARES = {GLYPHS: 0.36, "emoji": 0.18, "clip art": 0.16, "stamps": 0.03, "icons": 0.07, "symbols": 0.2}
 _ADAMW_RATE, _MUON_RATE = 1e-3, 0.005
 _WEIGHT_DECAY = 0.05
 _VALIDATED = 1024  # images of the hold-out that are looked at each time
@@ -115,10 +115,11 @@ class Run:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * rate
-        rgba, label, is_glyph = self._draw()
+        rgba, label, is_mask = self._draw()
         with torch.no_grad():
-            views = augment.augment(rgba, is_glyph, now.size, schedule.strength(self.fraction))
-        losses = self.objective(self.vit, views, label)
+            views = augment.augment(rgba, is_mask, now.size, schedule.strength(self.fraction))
+        merged_at = int(self.random.choice(schedule.MERGED_AT)) if self.random.random() < now.merging else None
+        losses = self.objective(self.vit, views, label, merged_at)
         self.vit.zero_grad()
         self.objective.zero_grad()
         losses.total().backward()
@@ -135,10 +136,10 @@ class Run:
         return self._take(chosen)
 
     def _take(self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels uint8 [B, h, w, 4], labels int64 [B], and whether each is a glyph, bool [B]."""
-        is_glyph = self.images.source[chosen] == SOURCES.index(GLYPHS)
+        """Pixels uint8 [B, h, w, 4], labels int64 [B], and whether each is a mask, that is white all over, bool [B]."""
         pixels = np.ascontiguousarray(self.images.pixels[chosen])
-        return torch.from_numpy(pixels), torch.from_numpy(self.images.label[chosen]), torch.from_numpy(is_glyph)
+        is_mask = (pixels[..., :3] == 255).all(axis=(1, 2, 3))
+        return torch.from_numpy(pixels), torch.from_numpy(self.images.label[chosen]), torch.from_numpy(is_mask)
 
     @torch.inference_mode()
     def _validate(self) -> str:
@@ -167,14 +168,14 @@ class Run:
     def _provenance(self) -> dict[str, object]:
         return {
             "recipe": "pretraining/README.md",
-            "objective": "cross-entropy over classes of characters, emoji, clip art, stamps and icons; sketches",
+            "objective": "cross-entropy over classes of characters, emoji, clip art, stamps and symbols; sketches",
             "images": self.images.describe(),
             "images_seen": self.seen,
             "steps": self.steps,
             "batch": self.options.batch,
             "minutes": round(self.seconds / 60, 1),
             "finished": self.fraction >= 1,
-            "phases": [[p.until, p.size, p.drop] for p in schedule.PHASES],
+            "phases": [[p.until, p.size, p.drop, p.merging] for p in schedule.PHASES],
             "hold_out_accuracy_percent": self.accuracy,
             "seed": self.options.seed,
             "date": date.today().isoformat(),

@@ -8,21 +8,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Phase:
-    """Up to the fraction `until` of the budget: images of `size` pixels, a part `drop` of the patches left out."""
+    """Up to the fraction `until` of the budget: images of `size` pixels, a part `drop` of the patches left out.
+
+    merging: the part of the steps in which half of the patches merge in one block.
+    """
 
     until: float
     size: int
     drop: float
+    merging: float = 0.0
 
 
 # Small images have few tokens and so cost little; positions are resampled. The last phases are at the real size, the
-# very last with every patch, so that the backbone ends on what it will be given.
+# very last with every patch, so that the backbone ends on what it will be given, which is as often merged as not.
 PHASES = (
     Phase(0.25, 32, 0.0),
-    Phase(0.65, 56, 0.0),
-    Phase(0.88, 112, 0.75),
-    Phase(1.0, 112, 0.0),
+    Phase(0.62, 56, 0.0),
+    Phase(0.82, 112, 0.75),
+    Phase(1.0, 112, 0.0, merging=0.5),
 )
+# The blocks, from 0, of which one at random merges.
+MERGED_AT = range(1, 9)
 _WARM_UP = 0.03
 _FLOOR = 0.01
 _STRONGEST, _STRONGEST_FROM = 0.7, 0.7

@@ -95,18 +95,25 @@ def test_packages_that_cannot_be_had_are_named_and_skipped(
     there = tmp_path / "raw/tango-icon-theme/usr/share"
     there.mkdir(parents=True)
     packages.fetch(tmp_path)
-    emoji_packages = [package.name for package in packages.EMOJI_PACKAGES.values()]
-    wanted = {*packages.PICTURE_PACKAGES, *packages.FONT_PACKAGES, *emoji_packages} - {"tango-icon-theme"}
+    from_npm = [package.name for package in (*packages.EMOJI_PACKAGES.values(), packages.ICON_SETS)]
+    wanted = {*packages.PICTURE_PACKAGES, *packages.FONT_PACKAGES, *from_npm} - {"tango-icon-theme"}
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("skipped: ") for line in lines)
     assert {line.split(" package ")[1].split()[0] for line in lines} == wanted
-    assert [path.name for path in (tmp_path / "raw").iterdir()] == ["tango-icon-theme"]
+    assert not any((tmp_path / "raw" / name).exists() for name in wanted)
+    assert there.is_dir()
 
 
 def test_emoji_of_both_artists_are_read_as_fetched(tmp_path: Path) -> None:
     folders = {artist: tmp_path / package.name for artist, package in packages.EMOJI_PACKAGES.items()}
     paths = [package_files.noise(folder / "img" / artist / "64" / "1.png") for artist, folder in folders.items()]
-    entry = {"image": "1.png", "short_name": "x", "category": "Objects", "subcategory": "book-paper"}
+    entry = {
+        "image": "1.png",
+        "short_name": "x",
+        "category": "Objects",
+        "subcategory": "book-paper",
+        "unified": "1F4D4-FE0F",
+    }
     left_out = {**entry, "category": "Food & Drink", "subcategory": "drink"}
     (folders["google"] / "emoji.json").write_text(json.dumps([entry, left_out, {**entry, "image": "2.png"}]))
-    assert pictures.emoji(tmp_path) == [(path, "emoji/book-paper") for path in paths]
+    assert pictures.emoji(tmp_path) == [(path, "emoji/1f4d4") for path in paths]
