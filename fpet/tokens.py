@@ -66,9 +66,13 @@ class Layout:
     @classmethod
     def of(cls, geometry: Geometry, num_prompts: int = 0) -> Layout:
         """The layout at the first block: raster order after the backbone's prefix tokens and the adapter's prompts."""
-        rows, columns = geometry.grid
-        cells = tuple((row, column) for row in range(rows) for column in range(columns))
-        return cls(geometry.num_prefix_tokens + num_prompts, cells)
+        return cls.raster(geometry.num_prefix_tokens + num_prompts, geometry.grid)
+
+    @classmethod
+    def raster(cls, num_prefix_tokens: int, grid: tuple[int, int]) -> Layout:
+        """All cells of a grid (rows, columns), row by row, after the prefix tokens."""
+        rows, columns = grid
+        return cls(num_prefix_tokens, tuple((row, column) for row in range(rows) for column in range(columns)))
 
     @property
     def num_tokens(self) -> int:

@@ -14,16 +14,16 @@ MEAN = STD = 0.5
 _LOWEST, _HIGHEST = 10, 40
 
 
-def augment(rgba: Tensor, is_mask: Tensor, size: int, strength: float) -> Tensor:
-    """Random views, normalised, of images uint8 [B, h, w, 4]: float32 [B, 3, size, size]; is_mask is bool [B].
+def augment(rgba: Tensor, size: int, strength: float) -> Tensor:
+    """Random views, normalised, of images uint8 [B, h, w, 4]: float32 [B, 3, size, size].
 
     A mask (a glyph, a symbol of one colour) gets a random thickness and colour. A picture keeps its colours, may be
-    mirrored.
-    strength, in [0, 1], scales movement, loss of detail and how often an image is not light on black: a run that
-    starts gently leaves its first plateau much sooner.
+    mirrored. strength, in [0, 1], scales movement, loss of detail and how often an image is not light on black: a run
+    that starts gently leaves its first plateau much sooner.
     """
     images = rgba.permute(0, 3, 1, 2).float() / 255
     alpha, colour = images[:, 3:], images[:, :3]
+    is_mask = _is_white(colour)
     alpha = torch.where(_column(is_mask), _thicken(alpha), alpha)
     background = _backgrounds(len(images), size, strength)
     ink = _contrasting(background.mean(dim=(2, 3)))
@@ -38,9 +38,13 @@ def normalise(rgba: Tensor, size: int) -> Tensor:
     """Plain views, black on white where there is no colour, of images uint8 [B, h, w, 4]: [B, 3, size, size]."""
     images = rgba.permute(0, 3, 1, 2).float() / 255
     alpha, colour = images[:, 3:], images[:, :3]
-    is_white = (colour.amin(dim=(1, 2, 3)) == 1)[:, None, None, None]
-    flat = torch.where(is_white, 1 - alpha, colour * alpha + 1 - alpha).expand(-1, 3, -1, -1)
+    flat = torch.where(_column(_is_white(colour)), 1 - alpha, colour * alpha + 1 - alpha).expand(-1, 3, -1, -1)
     return (F.interpolate(flat, (size, size), mode="bilinear", antialias=True) - MEAN) / STD
+
+
+def _is_white(colour: Tensor) -> Tensor:
+    """Which images [B, 3, h, w] are white all over, as masks are stored, bool [B]."""
+    return colour.amin(dim=(1, 2, 3)) == 1
 
 
 def _column(mask: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from tqdm import tqdm
 
 from pretraining import glyphs, pictures, symbols
@@ -105,8 +104,6 @@ def _everything(raw: Path) -> Iterator[tuple[int, str, bytes]]:
     for typeface in tqdm(typefaces, desc=GLYPHS):
         try:
             for character, mask in glyphs.draw_all(typeface, SIZE):
-                ink = Image.new("RGBA", mask.size, "white")
-                ink.putalpha(mask)
-                yield 0, f"glyph/{character}", ink.tobytes()
+                yield 0, f"glyph/{character}", pictures.ink(mask).tobytes()
         except (OSError, ValueError) as error:
             print(f"skipped {typeface.name}: {error}", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from timm.models.vision_transformer import VisionTransformer
@@ -26,9 +25,10 @@ def features(vit: VisionTransformer, views: Tensor, merged_at: int | None) -> To
     parts: Any = vit
     patches = parts.patch_embed(views)
     tokens = Tokens(parts.norm_pre(parts.patch_drop(parts._pos_embed(patches))), None)
-    layout = _layout(parts.num_prefix_tokens, *patches.shape[1:3])
+    layout = Layout.raster(parts.num_prefix_tokens, patches.shape[1:3])
+    keep = BlockReducer(layout)
     for index, block in enumerate(parts.blocks):
-        reduce = BlockReducer(layout) if index != merged_at else MatchingBlock(layout, nn.Identity(), True).eval()
+        reduce = MatchingBlock(layout, nn.Identity(), stop_gradient=True).eval() if index == merged_at else keep
         tokens = adapted_block(block, _PLAIN, reduce, _ALWAYS, tokens)
     return Tokens(parts.norm(tokens.x), tokens.size)
 
@@ -40,8 +40,3 @@ def pooled(tokens: Tokens, prefix: int) -> tuple[Tensor, Tensor]:
         return tokens.x[:, 0], patches.mean(dim=1)
     share = tokens.size[:, prefix:] / tokens.size[:, prefix:].sum(dim=1, keepdim=True)
     return tokens.x[:, 0], (patches * share).sum(dim=1)
-
-
-@cache
-def _layout(prefix: int, rows: int, columns: int) -> Layout:
-    return Layout(prefix, tuple((row, column) for row in range(rows) for column in range(columns)))

@@ -92,9 +92,26 @@ def load_all(listing: Listing, size: int) -> Iterator[tuple[str, Image.Image]]:
         except (OSError, ValueError, NotImplementedError, Image.DecompressionBombError) as error:
             print(f"skipped {path.name}: {error}", flush=True)
             continue
-        if picture.getchannel("A").getextrema()[1] == 0:
+        if is_empty(picture):
             continue
         picture.thumbnail((size, size), Image.Resampling.LANCZOS)
-        square = Image.new("RGBA", (size, size))
-        square.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
-        yield name, square
+        yield name, in_square(picture, size)
+
+
+def is_empty(picture: Image.Image) -> bool:
+    """Whether nothing of an RGBA picture can be seen."""
+    return picture.getchannel("A").getextrema() == (0, 0)
+
+
+def in_square(picture: Image.Image, size: int) -> Image.Image:
+    """An RGBA picture of at most size x size in the middle of a transparent one of that size."""
+    square = Image.new("RGBA", (size, size))
+    square.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
+    return square
+
+
+def ink(mask: Image.Image) -> Image.Image:
+    """An alpha mask "L" as images have it that get their colour in training: white all over, RGBA."""
+    white = Image.new("RGBA", mask.size, "white")
+    white.putalpha(mask)
+    return white

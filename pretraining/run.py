@@ -115,9 +115,9 @@ class Run:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * rate
-        rgba, label, is_mask = self._draw()
+        rgba, label = self._draw()
         with torch.no_grad():
-            views = augment.augment(rgba, is_mask, now.size, schedule.strength(self.fraction))
+            views = augment.augment(rgba, now.size, schedule.strength(self.fraction))
         merged_at = int(self.random.choice(schedule.MERGED_AT)) if self.random.random() < now.merging else None
         losses = self.objective(self.vit, views, label, merged_at)
         self.vit.zero_grad()
@@ -130,16 +130,15 @@ class Run:
         now_lost = torch.stack([losses.label.detach(), losses.sketch.detach()])
         self.losses = now_lost if self.losses is None else self.losses.lerp(now_lost, 0.02)
 
-    def _draw(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _draw(self) -> tuple[Tensor, Tensor]:
         sources = self.random.choice(len(SOURCES), self.options.batch, p=self._shares)
         chosen = np.array([self.random.choice(self._by_source[source]) for source in sources])
         return self._take(chosen)
 
-    def _take(self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Pixels uint8 [B, h, w, 4], labels int64 [B], and whether each is a mask, that is white all over, bool [B]."""
+    def _take(self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[Tensor, Tensor]:
+        """Pixels uint8 [B, h, w, 4] and labels int64 [B]."""
         pixels = np.ascontiguousarray(self.images.pixels[chosen])
-        is_mask = (pixels[..., :3] == 255).all(axis=(1, 2, 3))
-        return torch.from_numpy(pixels), torch.from_numpy(self.images.label[chosen]), torch.from_numpy(is_mask)
+        return torch.from_numpy(pixels), torch.from_numpy(self.images.label[chosen])
 
     @torch.inference_mode()
     def _validate(self) -> str:
@@ -148,7 +147,7 @@ class Run:
         size = schedule.phase(self.fraction).size
         right = []
         for start in range(0, len(self._validation), self.options.batch):
-            rgba, label, _ = self._take(self._validation[start : start + self.options.batch])
+            rgba, label = self._take(self._validation[start : start + self.options.batch])
             with torch.autocast("cpu", torch.bfloat16):
                 right.append((self.vit(augment.normalise(rgba, size)).argmax(1) == label).numpy())
         self.vit.train()

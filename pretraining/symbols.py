@@ -21,7 +21,7 @@ from PIL import Image
 
 from pretraining.exclusions import excluded_symbol
 from pretraining.packages import ICON_SETS
-from pretraining.pictures import EMOJI_TABLE, emoji_class, emoji_entries
+from pretraining.pictures import EMOJI_TABLE, emoji_class, emoji_entries, in_square, ink, is_empty
 
 _LEAST = 4  # sets that have to draw a name
 _MOST = 3  # drawings of a name in one set, which are mostly one drawing in several styles
@@ -96,15 +96,10 @@ def draw_all(drawings: list[Symbol], size: int) -> Iterator[tuple[str, Image.Ima
         except ValueError as error:
             print(f"skipped a drawing of {symbol.name}: {error}", flush=True)
             continue
-        if picture.getchannel("A").getextrema()[1] == 0:
+        if is_empty(picture):
             continue
-        square = Image.new("RGBA", (size, size))
-        square.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
-        if not symbol.coloured:
-            ink = Image.new("RGBA", square.size, "white")
-            ink.putalpha(square.getchannel("A"))
-            square = ink
-        yield symbol.name, square
+        square = in_square(picture, size)
+        yield symbol.name, square if symbol.coloured else ink(square.getchannel("A"))
 
 
 def _render(svg: str, size: int) -> Image.Image:
