@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fpet.data import icons
-from pretraining import model, packages, symbols
+from pretraining import augment, model, packages, symbols
 from pretraining.exclusions import excluded_symbol
 from pretraining.merging import features, pooled
 
@@ -117,6 +117,25 @@ def test_symbols_are_drawn_as_ink_or_in_their_colours(capsys: pytest.CaptureFixt
     for alpha in (ink[..., 3], red[..., 3]):
         assert (alpha[:, :16] == 255).all()
         assert (alpha[:, 16:] == 0).all()
+
+
+def test_what_is_white_all_over_is_ink_and_all_else_keeps_its_colours() -> None:
+    ink, red = torch.zeros(2, 8, 8, 4, dtype=torch.uint8)
+    ink[..., :3] = 255
+    red[..., 0] = 255
+    for image in (ink, red):
+        image[:, :4, 3] = 255
+    plain = augment.normalise(torch.stack([ink, red]), 8)
+    assert (plain[0, :, :, :4] == -1).all()  # black
+    assert (plain[1, :, :, :4] == torch.tensor([1.0, -1, -1])[:, None, None]).all()
+    assert (plain[..., 4:] == 1).all()
+
+    torch.manual_seed(0)
+    views = augment.augment(torch.stack([ink, red]).repeat_interleave(200, dim=0), 8, 0.05)
+    darkest = views.amin(dim=1).mean(dim=(1, 2))  # of red's channels two are dark, where ink on black is light
+    assert darkest[:200].mean() > darkest[200:].mean() + 0.3
+    channels = views[:200].mean(dim=(2, 3))
+    assert (channels.amax(dim=1) - channels.amin(dim=1)).max() > 0.15  # ink is not always grey
 
 
 @torch.inference_mode()
