@@ -135,7 +135,8 @@ def test_what_is_white_all_over_is_ink_and_all_else_keeps_its_colours() -> None:
     darkest = views.amin(dim=1).mean(dim=(1, 2))  # of red's channels two are dark, where ink on black is light
     assert darkest[:200].mean() > darkest[200:].mean() + 0.3
     channels = views[:200].mean(dim=(2, 3))
-    assert (channels.amax(dim=1) - channels.amin(dim=1)).max() > 0.15  # ink is not always grey
+    spread = channels.amax(dim=1) - channels.amin(dim=1)
+    assert (spread > 0.1).float().mean() > 0.25  # ink has colours; half of all views have lost theirs
 
 
 @torch.inference_mode()
