@@ -1,0 +1,59 @@
+"""What token reduction changes, by the tables that are committed: pairs, their mean and its standard error."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from benchmarks import pairs
+from benchmarks.summary import read_tables
+from fpet.results import Row
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    """Runs of two adapters without reduction and with FPET, six tasks, three seeds."""
+    tables = read_tables([RESULTS / "short.csv", RESULTS / "short-seeds.csv"])
+    return [row for row in tables if row.reducer in ("none", "bdm")]
+
+
+def test_the_mean_over_pairs_is_the_one_on_the_page(rows: list[Row]) -> None:
+    text = pairs.markdown(rows)
+    assert "| all | 36 | -0.67 (0.25) | -0.31 (0.24) |" in text
+    assert "| FPET-AdaptFormer | 18 | -0.69 (0.33) |" in text
+    assert "| fashion-mnist | 6 | +0.27 (0.12) |" in text
+    assert "| seed 1 | 12 | -1.37 (0.60) |" in text
+    assert "| FPET-LoRA | emoji | 1 | 54.21 | 48.13 | 49.07 | -6.07 |" in text
+    assert "- epochs: 10\n" in text
+
+
+def test_every_run_with_reduction_is_beside_its_own_without(rows: list[Row]) -> None:
+    found = pairs.pairs_of(rows)
+    assert [pair.reduced.seed for pair in found] == 12 * [0] + 12 * [1] + 12 * [2]
+    for pair in found:
+        assert pair.without.reducer == "none"
+        assert (pair.without.data, pair.without.seed) == (pair.reduced.data, pair.reduced.seed)
+        assert pair.without.adapter == pair.reduced.adapter
+
+
+def test_one_pair_has_no_error_and_one_kind_no_line(rows: list[Row]) -> None:
+    few = [row for row in rows if (row.data, row.adapter, row.seed) == ("emoji", "lora", 1)]
+    table = pairs.markdown(few).partition("## Pairs")[0]
+    assert "| all | 1 | -6.07 | -5.14 |" in table
+    assert "FPET-LoRA" not in table
+    assert "seed" not in table
+
+
+def test_tables_without_a_pair_are_refused(rows: list[Row]) -> None:
+    with pytest.raises(SystemExit, match="no run with token reduction has one beside it"):
+        pairs.markdown([row for row in rows if row.reducer == "bdm"])
+
+
+def test_a_run_without_its_accuracy_is_refused(rows: list[Row]) -> None:
+    damaged = [dataclasses.replace(row, test_accuracy=None) if row.reducer == "bdm" else row for row in rows]
+    with pytest.raises(SystemExit, match="no accuracy of the test"):
+        pairs.markdown(damaged)
