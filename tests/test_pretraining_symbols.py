@@ -156,3 +156,17 @@ def test_features_are_timms_and_half_of_the_patches_can_merge() -> None:
     torch.testing.assert_close(mean, plain.x[:, 1:].mean(dim=1))
     weighted = (merged.x * merged.size)[:, 1:].sum(dim=1) / 196
     torch.testing.assert_close(pooled(merged, 1)[1], weighted)
+
+
+@torch.inference_mode()
+def test_the_features_that_are_exported_differ_by_one_factor_and_have_gains_of_unit_scale() -> None:
+    torch.manual_seed(0)
+    vit = model.create(5).eval()
+    vit.norm.weight.uniform_(1, 4)
+    vit.norm.bias.normal_()
+    views = torch.randn(2, 3, 112, 112)
+    plain = model.without_classifier(vit).eval()
+    factor = vit.norm.weight.square().mean().sqrt()
+    assert factor > 2
+    torch.testing.assert_close(plain.norm.weight.square().mean(), torch.tensor(1.0))
+    torch.testing.assert_close(factor * plain.forward_features(views), vit.forward_features(views))
