@@ -31,6 +31,11 @@ def test_the_mean_over_pairs_is_the_one_on_the_page(rows: list[Row]) -> None:
     assert "- epochs: 10\n" in text
 
 
+def test_the_page_of_the_shipped_backbone_is_what_the_command_prints() -> None:
+    page = (RESULTS / "pairs.md").read_text()
+    assert pairs.markdown(read_tables([RESULTS / "pairs.csv"])) in page
+
+
 def test_every_run_with_reduction_is_beside_its_own_without(rows: list[Row]) -> None:
     found = pairs.pairs_of(rows)
     assert [pair.reduced.seed for pair in found] == 12 * [0] + 12 * [1] + 12 * [2]
