@@ -22,6 +22,8 @@ def rows() -> list[Row]:
 
 
 def test_the_mean_over_pairs_is_the_one_on_the_page(rows: list[Row]) -> None:
+    page = (RESULTS / "short-seeds.md").read_text().replace("\n", " ")
+    assert "thirty-six pairs of three seeds FPET changes -0.67 points, with a standard error of 0.25" in page
     text = pairs.markdown(rows)
     assert "| all | 36 | -0.67 (0.25) | -0.31 (0.24) |" in text
     assert "| FPET-AdaptFormer | 18 | -0.69 (0.33) |" in text
