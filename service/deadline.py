@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 
 from service.errors import DeadlineExceededError
 
@@ -34,22 +34,36 @@ class Deadline:
         """What the client is told when it is."""
         return DeadlineExceededError(f"no answer was ready within {self.seconds:g} seconds")
 
-    @asynccontextmanager
-    async def limit(self) -> AsyncIterator[None]:
-        """Cancels what runs inside at the deadline.
+    def limit(self, late: Callable[[], Exception] | None = None) -> Limit:
+        """Cancels what runs inside at the deadline, and raises what `late` makes instead, if not `error()`."""
+        return Limit(self.at, late or self.error)
 
-        Raises:
-            DeadlineExceededError: in place of the cancelled work.
-        """
+
+class Limit:
+    """Cancels what runs inside `async with` at a time of the loop's clock, and raises what `late` makes instead.
+
+    What it cuts off is freed with the task, whatever the task held: nothing here is left knowing the task, which keeps
+    the error that ends it, which keeps this frame. The frame of a generator, as `contextlib` makes one, would keep it
+    until the garbage collector comes.
+    """
+
+    def __init__(self, at: float, late: Callable[[], Exception]) -> None:
+        self._timeout: asyncio.Timeout | None = asyncio.timeout_at(at)
+        self._late = late
+
+    async def __aenter__(self) -> None:
+        assert self._timeout is not None
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        timeout, self._timeout = self._timeout, None
+        assert timeout is not None
         try:
-            async with asyncio.timeout_at(self.at) as timeout:
-                yield
-        except TimeoutError:
-            if not timeout.expired():
-                raise
+            await timeout.__aexit__(kind, error, trace)
+        except TimeoutError:  # of this limit: one of something else inside is not raised there, it goes on as it is
+            del timeout, error, trace
         else:
             return
-        # It knows the task, which keeps the error that ends it, which keeps this frame: whatever the task holds would
-        # wait for the garbage collector.
-        del timeout
-        raise self.error()
+        raise self._late()

@@ -7,7 +7,6 @@ import base64
 import string
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +15,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from service.deadline import Deadline
+from service.deadline import Deadline, Limit
 from service.disconnect import unless_gone
 from service.errors import (
     BadRequestError,
@@ -120,10 +119,13 @@ async def _chunks(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
     if announced.isdecimal():
         _require_short(int(announced), max_bytes)
     length = 0
-    async for chunk in request.stream():
-        length += len(chunk)
-        _require_short(length, max_bytes)
-        yield chunk
+    try:
+        async for chunk in request.stream():
+            length += len(chunk)
+            _require_short(length, max_bytes)
+            yield chunk
+    except ClientDisconnect as error:
+        raise ClientGoneError("the client left before its request was complete") from error
 
 
 def _require_short(length: int, max_bytes: int) -> None:
@@ -131,17 +133,10 @@ def _require_short(length: int, max_bytes: int) -> None:
         raise TooLargeError(f"the body is longer than the limit of {max_bytes} bytes")
 
 
-@asynccontextmanager
-async def _arriving(deadline: Deadline) -> AsyncIterator[None]:
-    """Says what happened if a body does not arrive."""
-    try:
-        async with asyncio.timeout_at(deadline.at):
-            yield
-    except TimeoutError as error:
-        kind = DeadlineExceededError if deadline.asked_for else SlowRequestError
-        raise kind(f"the body did not arrive within {deadline.seconds:g} seconds") from error
-    except ClientDisconnect as error:
-        raise ClientGoneError("the client left before its request was complete") from error
+def _arriving(deadline: Deadline) -> Limit:
+    """The limit for a body to arrive in, which says whose it was."""
+    kind = DeadlineExceededError if deadline.asked_for else SlowRequestError
+    return deadline.limit(lambda: kind(f"the body did not arrive within {deadline.seconds:g} seconds"))
 
 
 async def _behind_preamble(chunks: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator[bytes]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 
 import pytest
+from starlette.requests import Request
 
 from service.deadline import Deadline
+from service.inputs import read_body
+
+
+Work = Callable[["Body", Deadline], Coroutine[None, None, None]]
 
 
 @pytest.fixture
@@ -32,13 +37,25 @@ async def hold(body: Body, deadline: Deadline) -> None:
         await body.read()
 
 
+async def receive(body: Body, deadline: Deadline) -> None:
+    async def chunk() -> dict[str, bytes]:
+        await body.read()
+        return {}
+
+    await read_body(Request({"type": "http", "headers": []}, chunk), deadline, 1)
+
+
 @pytest.mark.usefixtures("no_collector")
-def test_what_it_cuts_off_is_freed_without_the_garbage_collector() -> None:
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [(hold, "no answer was ready within 0.001 seconds"), (receive, "the body did not arrive within 0.001 seconds")],
+)
+def test_what_it_cuts_off_is_freed_without_the_garbage_collector(work: Work, told: str) -> None:
     async def cut_off() -> weakref.ref[Body]:
         body = Body()
-        task = asyncio.create_task(hold(body, Deadline.after(0.001)))
+        task = asyncio.create_task(work(body, Deadline.after(0.001)))
         await asyncio.wait([task])  # `with pytest.raises` would keep this frame
-        assert str(task.exception()) == "no answer was ready within 0.001 seconds"
+        assert str(task.exception()) == told
         return weakref.ref(body)
 
     assert asyncio.run(cut_off())() is None
