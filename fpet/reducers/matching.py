@@ -62,14 +62,15 @@ def merge(tokens: Tokens, assignment: Tensor, a: Tensor, b: Tensor) -> Tokens:
     tokens: [B, N, C]; assignment: [B, |A|, |B|]. Returns [B, N - |A|, C]. The sum of sizes and the size-weighted sum
     of tokens are conserved.
     """
-    x, size = tokens.x, sizes(tokens)
-    weighted = torch.cat([x.float() * size, size], dim=-1)  # [B, N, C + 1]
-    merged = torch.baddbmm(weighted[:, b], assignment.mT, weighted[:, a])
-    merged_size = merged[..., -1:]
+    x, size, target = tokens.x, sizes(tokens), assignment.mT
+    from_a, from_b = size[:, a], size[:, b]
+    # Sizes apart: a matrix of both would have C + 1 columns, and products are slow with such.
+    merged = torch.baddbmm(x[:, b].float() * from_b, target, x[:, a].float() * from_a)
+    merged_size = torch.baddbmm(from_b, target, from_a)
     if not (assignment.requires_grad or size.requires_grad):
         merged_size = merged_size.detach()  # it has none through x, and later blocks then need none of log(size)
     first = x.shape[1] - a.shape[0] - b.shape[0]
     return Tokens(
-        torch.cat([x[:, :first], (merged[..., :-1] / merged_size).to(x.dtype)], dim=1),
+        torch.cat([x[:, :first], (merged / merged_size).to(x.dtype)], dim=1),
         torch.cat([size[:, :first], merged_size], dim=1),
     )
