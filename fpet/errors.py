@@ -3,7 +3,8 @@
 FpetError
 ├── BackboneError      a backbone file or model that cannot be used
 ├── TaskError          a task, or a file that is made on the way to one, that cannot be read, written, or does not fit
-│   └── DivergedError  a training whose loss is no longer finite
+│   ├── DivergedError  a training whose loss is no longer finite
+│   └── BusyError      an output that another process is at
 ├── UnsupportedError   a valid request for something that is not covered
 ├── DataError          a data set that is missing, damaged or inconsistent
 └── ImageError         a picture that cannot be decoded
@@ -26,6 +27,10 @@ class TaskError(FpetError):
 
 class DivergedError(TaskError):
     """A training has a loss that is no longer finite."""
+
+
+class BusyError(TaskError):
+    """Another process is writing the same output."""
 
 
 class UnsupportedError(FpetError):

@@ -1,4 +1,4 @@
-"""One process at a time for an output that takes long to make."""
+"""One process at a time for an output."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from fpet.errors import TaskError
+from fpet.errors import BusyError, TaskError
 from fpet.files import remove_abandoned
 
 
 @contextmanager
-def sole_writer(output: Path) -> Iterator[None]:
+def sole_writer(output: Path, *, wait: bool = False) -> Iterator[None]:
     """Keeps all others who ask for the same from `output` during the block, by a lock on a hidden file beside it.
 
     The lock ends with the process, however that ends; a file that it then leaves is in nobody's way. On a file system
     without locks nobody is kept from anything. What killed processes left unfinished in the folder is removed.
 
     Raises:
-        TaskError: if another is at it, or the folder cannot be written.
+        BusyError: if another is at it, unless that is to `wait` for.
+        TaskError: if the folder cannot be written.
     """
     path = output.with_name(f".{output.name}.lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = _locked(path)
+        file = _locked(path, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise TaskError(f"{output}: another process is writing it; wait for that, or name another output") from error
+        raise BusyError(f"{output}: another process is writing it; wait for that, or name another output") from error
     except OSError as error:
         raise TaskError(f"{output}: cannot be written: {error.strerror}") from error
     with file:
@@ -39,11 +39,15 @@ def sole_writer(output: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)  # while it is locked, so that it is nobody else's
 
 
-def _locked(path: Path) -> IO[bytes]:
+def _locked(path: Path, how: int) -> IO[bytes]:
     while True:
-        file = path.open("ab")
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = path.open("ab")
+        except FileNotFoundError:  # who was alone in the folder has just removed it
+            continue
+        try:
+            fcntl.flock(file, how)
         except BlockingIOError:
             file.close()
             raise

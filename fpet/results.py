@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fpet.errors import TaskError
 from fpet.files import exists, read_bytes, write_csv
+from fpet.locks import sole_writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,23 +109,27 @@ def read_rows(path: Path) -> list[Row]:
 def add_row(path: Path, row: Row) -> None:
     """Adds a row atomically, in place of the same run's and of a failed one in the same cell of the plan.
 
+    Several processes may add theirs to one table.
+
     Raises:
         TaskError: if the file cannot be read or written; it stays as it was.
     """
-    others = [other for other in read_rows(path) if other.run != row.run and not _failed_at(other, row.cell)]
-    write_csv(path, COLUMNS, map(dataclasses.astuple, [*others, row]), TaskError)
+    with sole_writer(path, wait=True):
+        others = [other for other in read_rows(path) if other.run != row.run and not _failed_at(other, row.cell)]
+        write_csv(path, COLUMNS, map(dataclasses.astuple, [*others, row]), TaskError)
 
 
 def drop_failed(path: Path, cell: tuple[str, str, int]) -> None:
-    """Removes the failed rows of a cell of the plan atomically; without any the file is not written.
+    """Removes the failed rows of a cell of the plan, as `add_row`; without any the file is not written.
 
     Raises:
         TaskError: if the file cannot be read or written; it stays as it was.
     """
-    rows = read_rows(path)
-    kept = [row for row in rows if not _failed_at(row, cell)]
-    if len(kept) < len(rows):
-        write_csv(path, COLUMNS, map(dataclasses.astuple, kept), TaskError)
+    with sole_writer(path, wait=True):
+        rows = read_rows(path)
+        kept = [row for row in rows if not _failed_at(row, cell)]
+        if len(kept) < len(rows):
+            write_csv(path, COLUMNS, map(dataclasses.astuple, kept), TaskError)
 
 
 def _failed_at(row: Row, cell: tuple[str, str, int]) -> bool:

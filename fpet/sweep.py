@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-import re
 import shutil
 import statistics
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,111 +17,33 @@ import torch
 from fpet import __version__
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
-from fpet.data import SOURCES, Dataset, load_dataset
-from fpet.errors import DataError, FpetError, UnsupportedError
+from fpet.data import Dataset
+from fpet.errors import BusyError, DataError, FpetError, UnsupportedError
 from fpet.evaluate import Evaluation
-from fpet.files import exists
-from fpet.fit import Fitted, check_fit, finish, fit
+from fpet.fit import Fitted, finish, fit
 from fpet.flops import macs
-from fpet.plan import Plan, PlannedMethod
+from fpet.jobs import KEY, Job, jobs
+from fpet.locks import sole_writer
+from fpet.plan import Plan
 from fpet.results import Row, add_row, drop_failed, read_rows
 from fpet.room import lacked_memory
 from fpet.run import Trained
 from fpet.task import save_task
-from fpet.untrained import half_way, new_header, preprocessing_of
+from fpet.untrained import new_header
 from fpet.vit import count_parameters
 from fpet.words import reason
 
 _GIGA = 1e9
-_KEY = 12  # hexadecimal digits that identify a run
-_NAME = 50  # characters of a task's name, before its key
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a plan.
-
-    data: its label in the plan; dataset: what it names, or why it cannot be had; method: with the run's seed; key:
-    identifies all of it.
-    """
-
-    data: str
-    dataset: Dataset | DataError
-    method: PlannedMethod
-    key: str
-
-    @property
-    def name(self) -> str:
-        """The name of its task."""
-        words = f"{Path(self.data).name}-{self.method.name}-{self.method.recipe.seed}".lower()
-        return f"{re.sub('[^a-z0-9._-]+', '-', words).strip('.-_')[:_NAME]}-{self.key}"
-
-    def kept(self, folder: Path) -> Path:
-        """Where its task file is kept in a folder."""
-        return folder / f"{self.name}.safetensors"
-
-
-def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
-    """The runs of a plan, data set by data set, so that one is in memory at a time.
-
-    cache: folder that fetched data is kept in, if not the usual one.
-    """
-    reference = {
-        "fingerprint": backbone.fingerprint,
-        "arguments": backbone.arguments,
-        "preprocessing": dataclasses.asdict(preprocessing_of(backbone)),
-    }
-    for data in plan.data:
-        try:
-            dataset: Dataset | DataError = load_dataset(data.source, None, cache, data.reading)
-        except DataError as error:
-            dataset = error
-        source = {"data": data.label, "sha256": None if isinstance(dataset, DataError) else dataset.sha256}
-        for planned in plan.methods:
-            for seed in plan.seeds:
-                recipe = dataclasses.replace(planned.recipe, seed=seed)
-                method = dataclasses.replace(_placed(planned, backbone), recipe=recipe)
-                described = {"source": source, "backbone": reference, "method": dataclasses.asdict(method)}
-                key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:_KEY]
-                yield Job(data.label, dataset, method, key)
-
-
-def check_plan(plan: Plan, backbone: Backbone) -> None:
-    """Checks that all data are there and each method can be trained, as far as is known before reading; takes no time.
-
-    Raises:
-        UnsupportedError: naming all data sets and methods that are wrong, and why.
-    """
-    if wrong := [*_missing_data(plan), *_wrong_methods(plan, backbone)]:
-        raise UnsupportedError("; ".join(wrong))
-
-
-def _missing_data(plan: Plan) -> list[str]:
-    """Of names and folders that do not exist, or are both, why they cannot be read."""
-    missing = []
-    for data in plan.data:
-        try:
-            if (data.source in SOURCES) == (exists(path := Path(data.source), DataError) and path.is_dir()):
-                load_dataset(data.source)
-        except DataError as error:
-            missing.append(str(error))
-    return missing
-
-
-def _wrong_methods(plan: Plan, backbone: Backbone) -> list[str]:
-    wrong = []
-    for planned in plan.methods:
-        method = _placed(planned, backbone)
-        try:
-            header = new_header("plan", ("0", "1"), backbone, (method.adapter, method.reducer), method.head_bits)
-            check_fit(header, backbone, method.recipe, method.scales)
-        except UnsupportedError as error:
-            wrong.append(f"{method.name}: {error}")
-    return wrong
 
 
 def sweep(
-    plan: Plan, backbone: Backbone, output: Path, keep: Path | None, cache: Path | None
+    plan: Plan,
+    backbone: Backbone,
+    output: Path,
+    keep: Path | None,
+    cache: Path | None,
+    *,
+    on_wait: Callable[[int], object],
 ) -> Iterator[tuple[Job, Row | None]]:
     """Does the runs whose rows are not in `output` yet, or say there that they failed, and adds each's row.
 
@@ -131,29 +51,54 @@ def sweep(
     checkpoint, in a folder beside `output`, when this is called again. A run that fails is a row with its error, which
     goes when the same data, method and seed are done. keep: folder for the task files, which are else deleted.
 
+    Several processes may do one plan at a time: each leaves to the others what they are at, and goes on with it should
+    they be killed. on_wait: told how many runs others are still at when nothing else is left.
+
     Raises:
         TaskError: if `output` is no sweep's table, or a file cannot be written.
     """
-    done = {row.run for row in read_rows(output) if not row.error}
-    work = output.with_suffix(".runs")
+    shared = _Shared(output, backbone, keep)
+    others = set()
     for job in jobs(plan, backbone, cache):
-        if job.key not in done:
-            row = _row(job, backbone, work / job.key, keep)
-            add_row(output, row)
-            yield job, row
-            if row.error:
-                continue
-        else:  # it may have failed since, as another run, when its data could not be had
-            drop_failed(output, (job.data, job.method.name, job.method.recipe.seed))
-            yield job, None
-        shutil.rmtree(work / job.key, ignore_errors=True)
-    if work.is_dir() and not any(work.iterdir()):
-        work.rmdir()
+        try:
+            yield job, shared.settle(job)
+        except BusyError:
+            others.add(job.key)
+    if others:
+        on_wait(len(others))
+        for job in jobs(plan, backbone, cache):
+            if job.key in others:
+                yield job, shared.settle(job, wait=True)
+    with suppress(OSError):  # what is kept there is for another call, or for another process
+        shared.work.rmdir()
 
 
-def _placed(planned: PlannedMethod, backbone: Backbone) -> PlannedMethod:
-    """The method as it is for this backbone, which says where the reduction lies that names no block."""
-    return dataclasses.replace(planned, reducer=half_way(planned.reducer, backbone.geometry.depth))
+class _Shared:
+    """A table that other sweeps may be at too, and the folder where runs are under way."""
+
+    def __init__(self, output: Path, backbone: Backbone, keep: Path | None) -> None:
+        self.output, self.backbone, self.keep = output, backbone, keep
+        self.work = output.with_suffix(".runs")
+        self._failed_before = {row for row in read_rows(output) if row.error}
+
+    def settle(self, job: Job, *, wait: bool = False) -> Row | None:
+        """Does a run and returns its row; that of another process's, if it failed there meanwhile; None if it was done.
+
+        Raises:
+            BusyError: if another process is at it, unless that is to `wait` for.
+        """
+        folder = self.work / job.key
+        with sole_writer(folder, wait=wait):
+            row = next((row for row in read_rows(self.output) if row.run == job.key), None)
+            if row is None or row in self._failed_before:
+                row = _row(job, self.backbone, folder, self.keep)
+                add_row(self.output, row)
+            elif not row.error:  # it may have failed since, as another run, when its data could not be had
+                drop_failed(self.output, row.cell)
+                row = None
+            if row is None or not row.error:
+                shutil.rmtree(folder, ignore_errors=True)
+            return row
 
 
 def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
@@ -215,7 +160,7 @@ def _planned(job: Job, backbone: Backbone) -> Row:
         drop_path=recipe.drop_path,
         validate_every=recipe.validate_every,
         search_scale=json.dumps(method.scales),
-        backbone=f"{backbone.architecture} {backbone.fingerprint[:_KEY]}",
+        backbone=f"{backbone.architecture} {backbone.fingerprint[:KEY]}",
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         threads=torch.get_num_threads(),
         fpet=__version__,

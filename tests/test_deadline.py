@@ -13,7 +13,6 @@ from starlette.requests import Request
 from service.deadline import Deadline
 from service.inputs import read_body
 
-
 Work = Callable[["Body", Deadline], Coroutine[None, None, None]]
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
-from plans import PLAN
 from serving import Files
 
 from fpet.cli import main
-from fpet.errors import TaskError
+from fpet.errors import BusyError, TaskError
 from fpet.locks import sole_writer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -72,19 +72,47 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         raise AssertionError("there is no such folder")
 
 
-def test_two_trainings_and_two_sweeps_do_not_share_an_output(
+def test_two_trainings_do_not_share_an_output(
     small_files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = tmp_path / "plan.toml"
-    plan.write_text(PLAN.replace(', "nowhere"', ""))
-    trained, table = tmp_path / "dup.safetensors", tmp_path / "table.csv"
+    output = tmp_path / "dup.safetensors"
     train = ["train", "--name", "dup", "--data", "digits", "--epochs", "1", "--warmup-epochs", "0"]
-    for command, output in ((train, trained), (["sweep", str(plan)], table)):
-        arguments = [*command, "--output", str(output), "--backbone", str(small_files.backbone)]
-        with sole_writer(output):
-            assert main(arguments) == 2
-        assert capsys.readouterr().err.startswith(f"fpet: {output}: another process is writing it")
-        assert not output.exists()
+    with sole_writer(output):
+        assert main([*train, "--output", str(output), "--backbone", str(small_files.backbone)]) == 2
+    assert capsys.readouterr().err.startswith(f"fpet: {output}: another process is writing it")
+    assert not output.exists()
+
+
+def test_who_waits_comes_after_the_one_that_is_at_it(tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    script = HOLD.replace("1]))", "1]), wait=True)")
+    with sole_writer(output):
+        waiting = subprocess.Popen(
+            [sys.executable, "-c", script, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert waiting.stdout is not None
+        ready, _, _ = select.select([waiting.stdout], [], [], 0.5)
+        assert not ready
+    waiting.stdout.readline()
+    with pytest.raises(BusyError), sole_writer(output):
+        raise AssertionError("there are two")
+    waiting.communicate(b"\n")
+    assert waiting.returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_removes_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, mkdir, removed = tmp_path / "runs" / "one", Path.mkdir, []
+
+    def soon_gone(folder: Path, *arguments: Any, **more: Any) -> None:
+        mkdir(folder, *arguments, **more)
+        if not removed:
+            removed.append(folder.rmdir())
+
+    monkeypatch.setattr(Path, "mkdir", soon_gone)
+    with sole_writer(output):
+        assert removed
+        assert output.parent.is_dir()
 
 
 def test_a_lock_on_a_file_that_its_last_holder_removed_meanwhile_is_none(

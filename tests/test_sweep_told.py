@@ -13,9 +13,10 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone
 from fpet.backbone import create_backbone
 from fpet.checkpoint import Checkpoint
 from fpet.cli import main
+from fpet.jobs import jobs
 from fpet.plan import load_plan
 from fpet.results import read_rows
-from fpet.sweep import jobs, sweep
+from fpet.sweep import sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -121,7 +122,7 @@ def test_only_an_error_that_explains_itself_is_a_row(error: Exception, told: str
         raise error
 
     backbone.vit.get_submodule("blocks.0.attn.qkv").register_forward_hook(fails)
-    runs = sweep(load_plan(plan), backbone, plan.with_name("table.csv"), None, None)
+    runs = sweep(load_plan(plan), backbone, plan.with_name("table.csv"), None, None, on_wait=print)
     if told:
         assert [row.error for _, row in runs if row] == [told]
     else:

@@ -13,19 +13,19 @@ from fpet.commands import options
 from fpet.commands.table import table
 from fpet.data import Dataset
 from fpet.errors import UnsupportedError
-from fpet.locks import sole_writer
+from fpet.jobs import Job, check_plan, jobs
 from fpet.parallel import refuse_group
 from fpet.plan import Plan, load_plan
 from fpet.precision import slowness
 from fpet.results import Row, read_rows
-from fpet.sweep import Job, check_plan, jobs, sweep
+from fpet.sweep import sweep
 from fpet.words import count
 
 _DESCRIPTION = """Trains and tests every method of a plan on every data set with every seed, and writes one CSV row a
 run. Rows that are there are not repeated, a killed run goes on, and a run that fails leaves a row with its error and is
 tried again next time. The plan is a TOML file, whose folders are relative to the working folder; names and folders of
-data that do not exist, and methods that cannot be trained, are refused before any run. The exit code is 1 if a run
-failed."""
+data that do not exist, and methods that cannot be trained, are refused before any run. Several sweeps of one plan with
+one output share the runs, each on a core or a GPU of its own, say. The exit code is 1 if a run failed."""
 _COLUMNS = ("data", "method", "seed", "adapter", "reducer", "epochs", "state")
 _FAILED = 1
 
@@ -63,8 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"fpet: {method.name}: {method.recipe.caution}; give fewer warmup_epochs", file=sys.stderr)
     for slow in {slowness(method.recipe.precision, device) for method in plan.methods} - {""}:
         print(f"fpet: {slow}", file=sys.stderr)
-    with sole_writer(arguments.output):
-        return _sweep(plan, backbone, arguments)
+    return _sweep(plan, backbone, arguments)
 
 
 def _sweep(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> int:
@@ -72,7 +71,7 @@ def _sweep(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> int
     print(f"{arguments.output}: {count(cells, 'run')}", flush=True)
     keep_freed_memory()
     done = failed = 0
-    for job, row in sweep(plan, backbone, arguments.output, arguments.keep, arguments.cache):
+    for job, row in sweep(plan, backbone, arguments.output, arguments.keep, arguments.cache, on_wait=_waits):
         if row is not None:
             print(_line(job, row), flush=True)
             done, failed = done + (not row.error), failed + bool(row.error)
@@ -84,6 +83,10 @@ def _sweep(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> int
             )
     print(f"{arguments.output}: {done} done, {failed} failed, {cells - done - failed} were there")
     return _FAILED if failed else 0
+
+
+def _waits(others: int) -> None:
+    print(f"fpet: waiting for {count(others, 'run')} that another sweep is at", file=sys.stderr)
 
 
 def _listed(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> str:

@@ -1,0 +1,110 @@
+"""The runs of a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fpet.backbone import Backbone
+from fpet.data import SOURCES, Dataset, load_dataset
+from fpet.errors import DataError, UnsupportedError
+from fpet.files import exists
+from fpet.fit import check_fit
+from fpet.plan import Plan, PlannedMethod
+from fpet.untrained import half_way, new_header, preprocessing_of
+
+KEY = 12  # hexadecimal digits that identify a run
+_NAME = 50  # characters of a task's name, before its key
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a plan.
+
+    data: its label in the plan; dataset: what it names, or why it cannot be had; method: with the run's seed; key:
+    identifies all of it.
+    """
+
+    data: str
+    dataset: Dataset | DataError
+    method: PlannedMethod
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The name of its task."""
+        words = f"{Path(self.data).name}-{self.method.name}-{self.method.recipe.seed}".lower()
+        return f"{re.sub('[^a-z0-9._-]+', '-', words).strip('.-_')[:_NAME]}-{self.key}"
+
+    def kept(self, folder: Path) -> Path:
+        """Where its task file is kept in a folder."""
+        return folder / f"{self.name}.safetensors"
+
+
+def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
+    """The runs of a plan, data set by data set, so that one is in memory at a time.
+
+    cache: folder that fetched data is kept in, if not the usual one.
+    """
+    reference = {
+        "fingerprint": backbone.fingerprint,
+        "arguments": backbone.arguments,
+        "preprocessing": dataclasses.asdict(preprocessing_of(backbone)),
+    }
+    for data in plan.data:
+        try:
+            dataset: Dataset | DataError = load_dataset(data.source, None, cache, data.reading)
+        except DataError as error:
+            dataset = error
+        source = {"data": data.label, "sha256": None if isinstance(dataset, DataError) else dataset.sha256}
+        for planned in plan.methods:
+            for seed in plan.seeds:
+                recipe = dataclasses.replace(planned.recipe, seed=seed)
+                method = dataclasses.replace(_placed(planned, backbone), recipe=recipe)
+                described = {"source": source, "backbone": reference, "method": dataclasses.asdict(method)}
+                key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:KEY]
+                yield Job(data.label, dataset, method, key)
+
+
+def check_plan(plan: Plan, backbone: Backbone) -> None:
+    """Checks that all data are there and each method can be trained, as far as is known before reading; takes no time.
+
+    Raises:
+        UnsupportedError: naming all data sets and methods that are wrong, and why.
+    """
+    if wrong := [*_missing_data(plan), *_wrong_methods(plan, backbone)]:
+        raise UnsupportedError("; ".join(wrong))
+
+
+def _missing_data(plan: Plan) -> list[str]:
+    """Of names and folders that do not exist, or are both, why they cannot be read."""
+    missing = []
+    for data in plan.data:
+        try:
+            if (data.source in SOURCES) == (exists(path := Path(data.source), DataError) and path.is_dir()):
+                load_dataset(data.source)
+        except DataError as error:
+            missing.append(str(error))
+    return missing
+
+
+def _wrong_methods(plan: Plan, backbone: Backbone) -> list[str]:
+    wrong = []
+    for planned in plan.methods:
+        method = _placed(planned, backbone)
+        try:
+            header = new_header("plan", ("0", "1"), backbone, (method.adapter, method.reducer), method.head_bits)
+            check_fit(header, backbone, method.recipe, method.scales)
+        except UnsupportedError as error:
+            wrong.append(f"{method.name}: {error}")
+    return wrong
+
+
+def _placed(planned: PlannedMethod, backbone: Backbone) -> PlannedMethod:
+    """The method as it is for this backbone, which says where the reduction lies that names no block."""
+    return dataclasses.replace(planned, reducer=half_way(planned.reducer, backbone.geometry.depth))
