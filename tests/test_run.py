@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from small import BDM, small_backbone, small_header
+from torch import Tensor
 from torch.nn import functional as F
 
 from fpet.adapters import ADAPTERS
@@ -26,21 +27,30 @@ STILL_BDM = Method("bdm", {**BDM.arguments, "dropout": 0.0})
 RECIPE = Recipe(epochs=8, batch_size=16, lr=1e-1, warmup_epochs=1, validate_every=1)
 
 
+def followed(run: Run, path: Path) -> tuple[list[dict[str, Tensor]], list[tuple[float, float]]]:
+    """The weights and the scores, the better the larger, of each epoch of a run, which is stored as it goes."""
+    weights = []
+    for _ in range(RECIPE.epochs):
+        run.advance(lambda: None)
+        weights.append({name: value.clone() for name, value in run.tuned.state_dict().items()})
+        run.state().save(path)
+    return weights, [(row["val_accuracy"] or 0.0, -(row["val_loss"] or 0.0)) for row in run.log]
+
+
 def test_the_loss_decides_between_epochs_of_equal_accuracy(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
     """So few validation images make them common. What comes after the best epoch leaves its weights alone."""
-    few = Split([digits.val.images[i] for i in range(6)], digits.val.targets[:6])
-    with torch.random.fork_rng(devices=[]):
-        run = Run(small_header(backbone), backbone, dataclasses.replace(digits, val=few), RECIPE)
-        weights = []
-        for _ in range(RECIPE.epochs):
-            run.advance(lambda: None)
-            weights.append({name: value.clone() for name, value in run.tuned.state_dict().items()})
-            run.state().save(tmp_path / "run.checkpoint")
-    scores = [(row["val_accuracy"], -(row["val_loss"] or 0.0)) for row in run.log]
-    best = max(range(RECIPE.epochs), key=lambda epoch: scores[epoch])
-    equal = [epoch for epoch in range(RECIPE.epochs) if scores[epoch][0] == scores[best][0]]
+    few = dataclasses.replace(digits, val=Split([digits.val.images[i] for i in range(6)], digits.val.targets[:6]))
+    path, equal, best = tmp_path / "run.checkpoint", [0], 0
+    for seed in range(20):  # until the best epoch is between others as accurate: when, depends on the processor
+        with torch.random.fork_rng(devices=[]):
+            run = Run(small_header(backbone), backbone, few, dataclasses.replace(RECIPE, seed=seed))
+            weights, scores = followed(run, path)
+        best = max(range(RECIPE.epochs), key=lambda epoch: scores[epoch])
+        equal = [epoch for epoch in range(RECIPE.epochs) if scores[epoch][0] == scores[best][0]]
+        if equal[0] < best < equal[-1]:
+            break
     assert equal[0] < best < equal[-1]
-    stored = Checkpoint.load(tmp_path / "run.checkpoint", run.identity).best
+    stored = Checkpoint.load(path, run.identity).best
     trained = run.result()
     assert stored is not None
     assert trained.epoch == stored.epoch == best + 1
