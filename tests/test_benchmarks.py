@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from serving import Serving
-from small import ARCHITECTURE
 from starlette.testclient import TestClient
 
-from benchmarks import blocks, overload, tables, training_cost
+from benchmarks import blocks, overload, tables
 from benchmarks.load import Answer, Load, load, offer, post
 from benchmarks.peers import rows, ways
 from benchmarks.peers.__main__ import check
@@ -145,19 +144,6 @@ def test_curves_of_several_adapters_are_refused() -> None:
     other = dataclasses.replace(ROWS[0], method="other", adapter="ssf")
     with pytest.raises(SystemExit, match="one adapter, and there are lora"):
         blocks.markdown([*ROWS, other])
-
-
-def test_training_cost_is_measured_on_real_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    shape = "img_size=64,patch_size=8,embed_dim=48,depth=6,num_heads=3"
-    small = ["--architecture", ARCHITECTURE, "--architecture-arguments", shape, "--reducer-arguments", "block=1"]
-    training_cost.main(training_cost.parser().parse_args([*small, "--batch-size", "4", "--repeats", "2"]))
-    _, _, full, reduced, *_ = capsys.readouterr().out.splitlines()
-    assert full.startswith("| none | 65 |")
-    assert reduced.startswith("| bdm | 33 |")
-    *_, ratio, spread, _, memory = (cell.strip() for cell in reduced.strip("| ").split("|"))
-    least, _, most = spread.partition(" to ")
-    assert 0 < float(least) <= float(ratio) <= float(most)
-    assert 0 < float(memory) < 1
 
 
 def test_a_load_waits_for_its_answers_and_an_offer_does_not(service: Serving) -> None:

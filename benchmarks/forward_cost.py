@@ -1,0 +1,84 @@
+"""Time of a forward with token reduction, to that without, for several numbers of images, as Markdown.
+
+python -m benchmarks.forward_cost --device cuda --precision bfloat16
+
+Random images and random weights, of the precision throughout as in service, with the two alternating so that both meet
+the same machine. On a GPU they are replayed from CUDA graphs, as in service too: without them it would wait for Python.
+Nothing else should run beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from benchmarks import cost
+from benchmarks.markdown import table
+from benchmarks.rounds import spread
+from fpet.allocator import keep_freed_memory
+from fpet.backbone import Backbone
+from fpet.captured import CudaGraphs
+from fpet.commands import options
+from fpet.recipe import PRECISIONS
+from fpet.task import new_model
+from fpet.untrained import new_header
+
+_WARM_UP = 3  # forwards that are not timed
+_HEAD = ("images", "tokens without", "tokens with", "time ratio", "spread")
+_LABELS = tuple(map(str, range(100)))
+
+
+def forward(backbone: Backbone, methods: cost.Methods, images: Tensor) -> tuple[Callable[[], object], int]:
+    """What computes the logits of images [B, 3, H, W] and waits for them; how many tokens it ends with."""
+    model = new_model(new_header("cost", _LABELS, backbone, methods, 32), backbone).in_evaluation()
+    model.trainable().to(images.dtype)
+
+    def compute() -> Tensor:
+        with torch.inference_mode():
+            logits: Tensor = model(images)
+            return logits
+
+    if images.device.type != "cuda":
+        return compute, model.tokens_out
+    replay = CudaGraphs(images.device).capture(compute)
+
+    def computed() -> None:
+        replay()
+        torch.cuda.synchronize(images.device)
+
+    return computed, model.tokens_out
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Measures and prints."""
+    keep_freed_memory()
+    dtype = PRECISIONS[arguments.precision] or torch.float32
+    backbone = cost.backbone(arguments, dtype)
+    both = cost.without_and_with(arguments, backbone.geometry.depth)
+    size = new_header("cost", _LABELS, backbone, both[0], 32).preprocessing.size
+    rows: list[Sequence[str]] = []
+    for count in arguments.images:
+        images = torch.randn(count, 3, *size, dtype=dtype, device=arguments.device)
+        (full, tokens), (reduced, fewer) = (forward(backbone, methods, images) for methods in both)
+        times = cost.times({"full": full, "reduced": reduced}, arguments.repeats, _WARM_UP)
+        ratios = cost.ratios(times["reduced"], times["full"])
+        rows.append((str(count), str(tokens), str(fewer), f"{statistics.median(ratios):.3f}", spread(ratios)))
+    print(table(_HEAD, rows))
+    print(f"{cost.conditions(arguments, both[0][0])}; medians of {arguments.repeats} forwards, timed in turn")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    root = cost.parser(__doc__, repeats=50)
+    root.add_argument(
+        "--images", type=options.positive, nargs="+", default=[1, 8, 32], metavar="N", help="(default: 1 8 32)"
+    )
+    return root
+
+
+if __name__ == "__main__":
+    main(parser().parse_args())

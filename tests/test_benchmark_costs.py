@@ -1,0 +1,35 @@
+"""What token reduction costs and saves is timed on real steps and forwards."""
+
+from __future__ import annotations
+
+import pytest
+from small import ARCHITECTURE
+
+from benchmarks import forward_cost, training_cost
+
+SHAPE = "img_size=64,patch_size=8,embed_dim=48,depth=6,num_heads=3"
+SMALL = ["--architecture", ARCHITECTURE, "--architecture-arguments", SHAPE, "--reducer-arguments", "block=1"]
+
+
+def test_training_cost_is_measured_on_real_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    training_cost.main(training_cost.parser().parse_args([*SMALL, "--batch-size", "4", "--repeats", "2"]))
+    _, _, full, reduced, *_ = capsys.readouterr().out.splitlines()
+    assert full.startswith("| none | 65 |")
+    assert reduced.startswith("| bdm | 33 |")
+    *_, ratio, spread, _, memory = (cell.strip() for cell in reduced.strip("| ").split("|"))
+    least, _, most = spread.partition(" to ")
+    assert 0 < float(least) <= float(ratio) <= float(most)
+    assert 0 < float(memory) < 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_forward_cost_is_measured_on_real_forwards(precision: str, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--images", "1", "3", "--repeats", "2", "--precision", precision]
+    forward_cost.main(forward_cost.parser().parse_args([*SMALL, *more]))
+    _, _, *lines, _, conditions = capsys.readouterr().out.splitlines()
+    assert [line[: line.index("33 |") + 4] for line in lines] == ["| 1 | 65 | 33 |", "| 3 | 65 | 33 |"]
+    for line in lines:
+        *_, ratio, spread = (cell.strip() for cell in line.strip("| ").split("|"))
+        least, _, most = spread.partition(" to ")
+        assert 0 < float(least) <= float(ratio) <= float(most)
+    assert f" with adaptformer, {precision}, CPU, " in conditions
