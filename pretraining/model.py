@@ -15,13 +15,13 @@ import timm  # noqa: E402
 from timm.layers import PatchDropout  # noqa: E402
 from timm.models.vision_transformer import Attention, VisionTransformer  # noqa: E402
 
-ARCHITECTURE = "vit_tiny_patch16_224"
+ARCHITECTURES = "vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224"  # the first is embedded
 ARGUMENTS: dict[str, Any] = {"img_size": 112, "patch_size": 8}
 
 
-def create(classes: int) -> VisionTransformer:
+def create(architecture: str, classes: int) -> VisionTransformer:
     """A backbone with a classifier; it takes images of any side divisible by 8 by resampling its positions."""
-    vit: Any = timm.create_model(ARCHITECTURE, num_classes=classes, dynamic_img_size=True, **ARGUMENTS)
+    vit: Any = timm.create_model(architecture, num_classes=classes, dynamic_img_size=True, **ARGUMENTS)
     with torch.no_grad():
         rows, columns = vit.patch_embed.grid_size
         vit.pos_embed.zero_()
@@ -37,14 +37,14 @@ def leave_out(vit: VisionTransformer, part: float) -> None:
         vit.patch_drop = cast(PatchDropout, PatchDropout(part) if part else nn.Identity())
 
 
-def without_classifier(vit: VisionTransformer) -> VisionTransformer:
+def without_classifier(architecture: str, vit: VisionTransformer) -> VisionTransformer:
     """A copy of the trained backbone as it is used: at its one image size, without classifier, features of unit scale.
 
     Thousands of classes make the gains of the last norm grow, to 2.5 in an hour or two. Heads of tasks would learn as
     much faster, and beyond what a few hundred images tell, so the gains are divided by their root mean square, and the
     biases with them: the features are the same up to that factor.
     """
-    plain = cast(VisionTransformer, timm.create_model(ARCHITECTURE, num_classes=0, **ARGUMENTS))
+    plain = cast(VisionTransformer, timm.create_model(architecture, num_classes=0, **ARGUMENTS))
     plain.load_state_dict({k: v for k, v in vit.state_dict().items() if not k.startswith("head.")})
     norm = cast(nn.LayerNorm, plain.norm)
     with torch.no_grad():

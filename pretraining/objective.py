@@ -45,7 +45,7 @@ class Objective(nn.Module):
         """Views [B, 3, S, S] in [-1, 1], labels int64 [B]; merged_at: as of `features`."""
         target = sketch(views)
         variance = target.var(dim=0).mean()
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(views.device.type, torch.bfloat16):
             both = pooled(features(vit, views, merged_at), vit.num_prefix_tokens)
             answers = [(vit.head(x).float(), self.draw(x).float()) for x in both]
         labels = [F.cross_entropy(logits, label, label_smoothing=_SMOOTHING) for logits, _ in answers]

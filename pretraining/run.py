@@ -25,8 +25,12 @@ _VALIDATED = 1024  # images of the hold-out that are looked at each time
 
 @dataclass(frozen=True)
 class Options:
-    """minutes: budget of wall-clock time; every: minutes between checkpoints."""
+    """architecture: one of `model.ARCHITECTURES`; minutes: budget of wall-clock time; every: minutes between
+    checkpoints.
+    """
 
+    architecture: str
+    device: torch.device
     minutes: float
     batch: int
     seed: int
@@ -41,8 +45,9 @@ class Run:
     def __init__(self, images: Images, options: Options) -> None:
         torch.manual_seed(options.seed)
         self.images, self.options = images, options
-        self.vit = model.create(len(images.classes))
-        self.objective = Objective(self.vit)
+        self.device = options.device
+        self.vit = model.create(options.architecture, len(images.classes)).to(self.device)
+        self.objective = Objective(self.vit).to(self.device)
         self.optimizers = _optimizers(self.vit, self.objective)
         self.seconds, self.steps, self.seen = 0.0, 0, 0
         self.losses: Tensor | None = None  # running means of both losses
@@ -95,11 +100,12 @@ class Run:
         temporary = self.options.checkpoint.with_suffix(".tmp")
         torch.save(state, temporary)
         temporary.replace(self.options.checkpoint)
-        plain = model.without_classifier(self.vit)
-        save_backbone(self.options.output, plain, model.ARCHITECTURE, model.ARGUMENTS, self._provenance())
+        architecture = self.options.architecture
+        plain = model.without_classifier(architecture, self.vit)
+        save_backbone(self.options.output, plain, architecture, model.ARGUMENTS, self._provenance())
 
     def _resume(self) -> None:
-        state = torch.load(self.options.checkpoint, weights_only=True)
+        state = torch.load(self.options.checkpoint, map_location=self.device, weights_only=True)
         self.vit.load_state_dict(state["vit"])
         self.objective.load_state_dict(state["objective"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
@@ -116,10 +122,11 @@ class Run:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * rate
         rgba, label = self._draw()
-        with torch.no_grad():
-            views = augment.augment(rgba, now.size, schedule.strength(self.fraction))
         merged_at = int(self.random.choice(schedule.MERGED_AT)) if self.random.random() < now.merging else None
-        losses = self.objective(self.vit, views, label, merged_at)
+        with self.device:  # what is random is drawn there
+            with torch.no_grad():
+                views = augment.augment(rgba, now.size, schedule.strength(self.fraction))
+            losses = self.objective(self.vit, views, label, merged_at)
         self.vit.zero_grad()
         self.objective.zero_grad()
         losses.total().backward()
@@ -136,9 +143,9 @@ class Run:
         return self._take(chosen)
 
     def _take(self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[Tensor, Tensor]:
-        """Pixels uint8 [B, h, w, 4] and labels int64 [B]."""
-        pixels = np.ascontiguousarray(self.images.pixels[chosen])
-        return torch.from_numpy(pixels), torch.from_numpy(self.images.label[chosen])
+        """Pixels uint8 [B, h, w, 4] and labels int64 [B], on the device."""
+        pixels = torch.from_numpy(np.ascontiguousarray(self.images.pixels[chosen]))
+        return pixels.to(self.device), torch.from_numpy(self.images.label[chosen]).to(self.device)
 
     @torch.inference_mode()
     def _validate(self) -> str:
@@ -148,8 +155,8 @@ class Run:
         right = []
         for start in range(0, len(self._validation), self.options.batch):
             rgba, label = self._take(self._validation[start : start + self.options.batch])
-            with torch.autocast("cpu", torch.bfloat16):
-                right.append((self.vit(augment.normalise(rgba, size)).argmax(1) == label).numpy())
+            with torch.autocast(self.device.type, torch.bfloat16):
+                right.append((self.vit(augment.normalise(rgba, size)).argmax(1) == label).numpy(force=True))
         self.vit.train()
         correct, source = np.concatenate(right), self.images.source[self._validation]
         by_source = [(s, correct[source == i]) for i, s in enumerate(SOURCES) if (source == i).any()]

@@ -142,7 +142,7 @@ def test_what_is_white_all_over_is_ink_and_all_else_keeps_its_colours() -> None:
 @torch.inference_mode()
 def test_features_are_timms_and_half_of_the_patches_can_merge() -> None:
     torch.manual_seed(0)
-    vit = model.create(5).eval()
+    vit = model.create(model.ARCHITECTURES[0], 5).eval()
     views = torch.randn(2, 3, 112, 112)
     plain = features(vit, views, None)
     torch.testing.assert_close(plain.x, vit.forward_features(views))
@@ -161,11 +161,11 @@ def test_features_are_timms_and_half_of_the_patches_can_merge() -> None:
 @torch.inference_mode()
 def test_the_features_that_are_exported_differ_by_one_factor_and_have_gains_of_unit_scale() -> None:
     torch.manual_seed(0)
-    vit = model.create(5).eval()
+    vit = model.create(model.ARCHITECTURES[0], 5).eval()
     vit.norm.weight.uniform_(1, 4)
     vit.norm.bias.normal_()
     views = torch.randn(2, 3, 112, 112)
-    plain = model.without_classifier(vit).eval()
+    plain = model.without_classifier(model.ARCHITECTURES[0], vit).eval()
     factor = vit.norm.weight.square().mean().sqrt()
     assert factor > 2
     torch.testing.assert_close(plain.norm.weight.square().mean(), torch.tensor(1.0))

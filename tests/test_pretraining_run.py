@@ -1,0 +1,79 @@
+"""A run of pre-training ends in a backbone that can be loaded, and goes on from its checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fpet.backbone import load_backbone
+from pretraining import __main__ as command
+from pretraining import model
+from pretraining.dataset import SIZE, SOURCES, Images
+from pretraining.run import Options, Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY, SMALL, _ = model.ARCHITECTURES
+COUNT = 64
+
+
+@pytest.fixture
+def images() -> Images:
+    random = np.random.default_rng(0)
+    number = np.arange(COUNT)
+    return Images(
+        pixels=random.integers(256, size=(COUNT, SIZE, SIZE, 4), dtype=np.uint8),
+        label=number % 5,
+        source=number % len(SOURCES),
+        held_out=number % 16 == 0,
+        classes=tuple("abcde"),
+    )
+
+
+def options(folder: Path, architecture: str = TINY, minutes: float = 1e-6) -> Options:
+    return Options(
+        architecture=architecture,
+        device=torch.device("cpu"),
+        minutes=minutes,  # of which one step takes the whole
+        batch=8,
+        seed=0,
+        every=60,
+        checkpoint=folder / "checkpoint.pt",
+        output=folder / "backbone.safetensors",
+    )
+
+
+@pytest.mark.parametrize(("architecture", "width"), [(TINY, 192), (SMALL, 384)])
+def test_a_run_ends_in_a_backbone_of_its_architecture(
+    architecture: str, width: int, images: Images, tmp_path: Path
+) -> None:
+    with torch.random.fork_rng(devices=[]):
+        Run(images, options(tmp_path, architecture)).train()
+    backbone = load_backbone(tmp_path / "backbone.safetensors")
+    assert (backbone.architecture, backbone.geometry.embed_dim) == (architecture, width)
+
+
+def test_a_run_goes_on_from_its_checkpoint(images: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = options(tmp_path)
+    with torch.random.fork_rng(devices=[]):
+        first = Run(images, asked)
+        first.train()
+        again = Run(images, dataclasses.replace(asked, minutes=60))
+    assert "resumed after" in capsys.readouterr().out
+    assert (again.steps, again.seen, again.seconds) == (first.steps, first.seen, first.seconds)
+    for name, value in first.vit.state_dict().items():
+        assert torch.equal(value, again.vit.state_dict()[name]), name
+
+
+def test_the_embedded_backbone_is_not_written_over_by_another_architecture(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pretraining", "--architecture", SMALL])
+    with pytest.raises(SystemExit):
+        command.main()
+    assert f"--output is needed for {SMALL}" in capsys.readouterr().err
