@@ -17,6 +17,7 @@ from typing import TypeVar
 import httpx
 import torch
 from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+from target import SERVED
 
 from fpet.backbone import Backbone, save_backbone
 from fpet.header import Method, TaskHeader
@@ -86,7 +87,7 @@ def small_settings(files: Files, **changes: object) -> Settings:
     options = {
         "backbone": files.backbone,
         "tasks": files.tasks,
-        "device": "cpu",
+        "device": SERVED,
         "dtype": "float32",
         "log_level": "warning",
         "max_batch": 4,

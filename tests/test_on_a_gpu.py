@@ -1,0 +1,97 @@
+"""What the library and the service answer on a GPU is what they answer on a CPU.
+
+`TEST_DEVICE=cuda` has the other tests' services run there as well.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pictures
+import pytest
+import torch
+from serving import Files, serving, small_settings
+from small import METHODS, small_backbone, small_family, small_header
+from target import DEVICE, needs_it
+
+from fpet.cli import main
+from fpet.data import Dataset
+from fpet.header import Method
+from fpet.recipe import Recipe
+from fpet.results import read_rows
+from fpet.run import Run
+
+pytestmark = [needs_it, pytest.mark.usefixtures("one_thread")]
+
+IMAGES = torch.randn((3, 3, 16, 16), generator=torch.Generator().manual_seed(0))
+CLOSE = 1e-3  # of logits and probabilities in float32, whose sums come in another order
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
+def test_answers_are_those_of_a_cpu(adapter: Method, reducer: Method, tmp_path: Path) -> None:
+    with torch.inference_mode():
+        here, there = (
+            torch.stack([model(IMAGES.to(device)).cpu() for model in small_family(tmp_path, adapter, reducer, device)])
+            for device in ("cpu", DEVICE)
+        )
+    torch.testing.assert_close(there, here, rtol=CLOSE, atol=CLOSE)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
+def test_trainings_learn(adapter: Method, reducer: Method, precision: str, digits: Dataset) -> None:
+    backbone = small_backbone()
+    backbone.move(DEVICE)
+    recipe = Recipe(epochs=6, batch_size=16, lr=1e-2, warmup_epochs=0, drop_path=0, precision=precision)
+    with torch.random.fork_rng():
+        run = Run(small_header(backbone, adapter, reducer), backbone, digits, recipe)
+        for _ in range(recipe.epochs):
+            run.advance(lambda: None)
+    losses = [row["loss"] or math.nan for row in run.log]
+    assert losses[-1] < losses[0]
+    assert run.step_memory() > 0
+
+
+def test_a_task_is_trained_evaluated_and_asked_by_commands(
+    backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, picture = tmp_path / "digits.safetensors", tmp_path / "picture.png"
+    picture.write_bytes(pictures.png())
+    more = ["--backbone", str(backbone_file), "--device", DEVICE]
+    recipe = ["--epochs", "2", "--warmup-epochs", "0", "--reducer-arguments", "block=0"]
+    trained = ["train", "--name", "digits", "--data", "digits", "--output", str(task), *recipe]
+    assert main([*trained, *more]) == 0
+    assert main(["evaluate", "--task", str(task), *more]) == 0
+    capsys.readouterr()
+    assert main(["classify", str(picture), "--task", str(task), *more]) == 0
+    assert str(picture) in capsys.readouterr().out
+
+
+def test_a_sweep_says_on_what_it_ran(backbone_file: Path, tmp_path: Path) -> None:
+    plan, table = tmp_path / "plan.toml", tmp_path / "table.csv"
+    plan.write_text(
+        'data = ["digits"]\nseeds = [0]\nrecipe = { epochs = 1, warmup_epochs = 0 }\n'
+        '[[method]]\nname = "FPET"\nreducer_arguments = { block = 0 }\n'
+    )
+    assert main(["sweep", str(plan), "--output", str(table), "--backbone", str(backbone_file), "--device", DEVICE]) == 0
+    [row] = read_rows(table)
+    device = torch.device(DEVICE)
+    assert row.device == (torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu")
+    assert row.memory == ("allocated" if device.type == "cuda" else "kept")
+
+
+@pytest.mark.parametrize("changes", [{}, {"cuda_graphs": DEVICE == "cuda"}], ids=["plain", "graphs"])
+def test_the_service_answers_as_on_a_cpu(changes: dict[str, object], small_files: Files) -> None:
+    images = [pictures.png(seed) for seed in range(8)]
+    told = []
+    for settings in (small_settings(small_files, device="cpu"), small_settings(small_files, device=DEVICE, **changes)):
+        with serving(settings) as service:
+            told.append([service.classify(image, task) for image in images for task in ("digits", "plain")])
+    for here, there in zip(*told, strict=True):
+        assert (here.status_code, there.status_code) == (200, 200)
+        one, other = (
+            {each["label"]: each["probability"] for each in answer.json()["predictions"][0]}
+            for answer in (here, there)
+        )
+        assert other == pytest.approx(one, abs=CLOSE)
