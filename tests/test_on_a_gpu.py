@@ -91,7 +91,6 @@ def test_the_service_answers_as_on_a_cpu(changes: dict[str, object], small_files
     for here, there in zip(*told, strict=True):
         assert (here.status_code, there.status_code) == (200, 200)
         one, other = (
-            {each["label"]: each["probability"] for each in answer.json()["predictions"][0]}
-            for answer in (here, there)
+            {each["label"]: each["probability"] for each in answer.json()["predictions"][0]} for answer in (here, there)
         )
         assert other == pytest.approx(one, abs=CLOSE)
