@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import os
 import random
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from picture_files import picture, truncate
-from plans import PLAN, command
+from plans import PLAN, command, started, without_times
 from small import small_backbone
 
 from fpet.cli import main
@@ -26,7 +24,6 @@ from fpet.results import Row, read_rows
 from fpet.task import Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-TIMES = ("training_seconds", "epoch_seconds")
 
 
 def with_empty(folder: Path) -> str:
@@ -46,11 +43,6 @@ def swept(backbone_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def by_cell(path: Path) -> dict[tuple[str, str], Row]:
     return {(row.data, row.method): row for row in read_rows(path)}
-
-
-def without_times(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return [{name: text for name, text in row.items() if name not in TIMES} for row in csv.DictReader(file)]
 
 
 def test_each_run_is_a_row(swept: Path) -> None:
@@ -213,18 +205,14 @@ def test_a_killed_sweep_ends_like_an_unbroken_one(backbone_file: Path, tmp_path:
 
 def killed(arguments: list[str], after: float) -> bool:
     """Starts a command and kills it so many seconds after it has begun its work; False if it was done before."""
-    started = subprocess.Popen(
-        [sys.executable, "-m", "fpet.cli", *arguments],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert started.stdout is not None
-    started.stdout.readline()
+    process = started(arguments)
+    assert process.stdout is not None
+    process.stdout.readline()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        started.wait(timeout=after)
-    started.kill()
-    started.communicate()
-    return started.returncode == -signal.SIGKILL
+        process.wait(timeout=after)
+    process.kill()
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
 
 
 def test_a_file_that_is_no_table_is_left_alone(swept: Path, backbone_file: Path, tmp_path: Path) -> None:

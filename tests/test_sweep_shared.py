@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import IO
 
 import pytest
-from plans import command
+from plans import command, started, without_times
 from small import small_backbone
 
 from fpet.cli import main
@@ -23,7 +20,6 @@ from fpet.sweep import sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TIMES = ("training_seconds", "epoch_seconds")
 HEAD = """data = ["digits"]
 seeds = [0, 1]
 recipe = { epochs = 3, warmup_epochs = 0, lr = 0.01, batch_size = 50 }
@@ -40,16 +36,6 @@ def plan(tmp_path: Path) -> Path:
     return tmp_path / "plan.toml"
 
 
-def started(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "fpet.cli", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
 def told(process: subprocess.Popen[str]) -> list[int]:
     """How many runs it did, failed in and left."""
     out, err = process.communicate()
@@ -62,12 +48,6 @@ def told(process: subprocess.Popen[str]) -> list[int]:
 def line(stream: IO[str] | None) -> str:
     assert stream is not None
     return stream.readline()
-
-
-def without_times(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        rows = [{name: text for name, text in row.items() if name not in TIMES} for row in csv.DictReader(file)]
-    return sorted(rows, key=lambda row: row["run"])
 
 
 def test_sweeps_of_one_plan_share_its_runs_also_when_one_is_killed(plan: Path, backbone_file: Path) -> None:
