@@ -58,15 +58,16 @@ def sweep(
         TaskError: if `output` is no sweep's table, or a file cannot be written.
     """
     shared = _Shared(output, backbone, keep)
-    others = set()
+    others: dict[str, str] = {}  # what is left to other processes, with its data
     for job in jobs(plan, backbone, cache):
         try:
             yield job, shared.settle(job)
         except BusyError:
-            others.add(job.key)
+            others[job.key] = job.data
     if others:
         on_wait(len(others))
-        for job in jobs(plan, backbone, cache):
+        left = dataclasses.replace(plan, data=tuple(data for data in plan.data if data.label in others.values()))
+        for job in jobs(left, backbone, cache):
             if job.key in others:
                 yield job, shared.settle(job, wait=True)
     with suppress(OSError):  # what is kept there is for another call, or for another process

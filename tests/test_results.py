@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
-from fpet.results import Row, add_row, read_rows
+from fpet.locks import sole_writer
+from fpet.results import Row, add_row, drop_failed, read_rows
 
 ROW = Row(
     run="1",
@@ -48,6 +50,21 @@ def test_a_run_takes_the_place_of_a_failed_one_in_its_cell(tmp_path: Path) -> No
     for row in (failed, *others, dataclasses.replace(ROW, run="4")):
         add_row(path, row)
     assert [row.run for row in read_rows(path)] == ["2", "3", "4"]
+
+
+def test_rows_that_others_add_meanwhile_stay(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    rows = [dataclasses.replace(ROW, run=str(seed), seed=seed) for seed in range(8)]
+    failed = dataclasses.replace(ROW, run="failed", error="no", data="pets")
+    add_row(path, failed)
+    with ThreadPoolExecutor(len(rows) + 1) as pool, sole_writer(path):
+        changes = [pool.submit(add_row, path, row) for row in rows]
+        changes.append(pool.submit(drop_failed, path, failed.cell))
+        assert not wait(changes, timeout=0.2).done
+        assert read_rows(path) == [failed]
+    for change in changes:
+        change.result()
+    assert sorted(read_rows(path), key=lambda row: row.seed) == rows
 
 
 def test_what_is_read_is_written_again_as_it_was(tmp_path: Path) -> None:
