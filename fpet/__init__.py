@@ -4,7 +4,7 @@ What a program usually needs is here under its own name, imported when it is fir
 """
 
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,9 +55,12 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    """A name of `__all__`; or `__version__`, which only an installed package has."""
+    """A name of `__all__`; or `__version__`, which only an installed package knows."""
     if name == "__version__":
-        return version("fpet-serve")
+        try:
+            return version("fpet-serve")
+        except PackageNotFoundError:
+            return "0+uninstalled"
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -25,6 +25,12 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", fpet.__version__)
 
 
+def test_commands_of_a_folder_that_is_not_installed_say_so() -> None:
+    command = [sys.executable, "-S", "-m", "fpet.cli", "--version"]  # without site-packages
+    done = subprocess.run(command, cwd=Path(fpet.__file__).parents[1], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fpet 0+uninstalled\n", "")
+
+
 _LISTED = """
 import sys
 from fpet.cli import main
