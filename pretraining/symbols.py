@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import resvg_py
 from PIL import Image
 
 from pretraining.exclusions import excluded_symbol
@@ -104,6 +103,8 @@ def draw_all(drawings: list[Symbol], size: int) -> Iterator[tuple[str, Image.Ima
 
 def _render(svg: str, size: int) -> Image.Image:
     """The drawing, RGBA, its longer side `size` pixels."""
+    import resvg_py  # noqa: PLC0415  # a machine that trains on images drawn elsewhere needs none
+
     with Image.open(io.BytesIO(bytes(resvg_py.svg_to_bytes(svg_string=svg, width=size, height=size)))) as image:
         return image.convert("RGBA")
 
