@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -47,11 +47,6 @@ def times(ways: Mapping[str, Callable[[], object]], repeats: int, warm_up: int) 
     """Seconds of each way, which is done when it returns, in turn; those of the warm-up do not count."""
     timed = in_turn({name: partial(_seconds, way) for name, way in ways.items()}, warm_up + repeats)
     return {name: seconds[warm_up:] for name, seconds in timed.items()}
-
-
-def ratios(these: Sequence[float], those: Sequence[float]) -> list[float]:
-    """Of what was timed in the same round."""
-    return [one / other for one, other in zip(these, those, strict=True)]
 
 
 def conditions(arguments: argparse.Namespace, adapter: Method) -> str:

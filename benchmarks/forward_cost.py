@@ -18,14 +18,14 @@ from torch import Tensor
 
 from benchmarks import cost
 from benchmarks.markdown import table
-from benchmarks.rounds import spread
+from benchmarks.rounds import ratios, spread
 from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
 from fpet.captured import CudaGraphs
 from fpet.commands import options
 from fpet.recipe import PRECISIONS
 from fpet.task import new_model
-from fpet.untrained import new_header
+from fpet.untrained import new_header, preprocessing_of
 
 _WARM_UP = 3  # forwards that are not timed
 _HEAD = ("images", "tokens without", "tokens with", "time ratio", "spread")
@@ -59,14 +59,14 @@ def main(arguments: argparse.Namespace) -> None:
     dtype = PRECISIONS[arguments.precision] or torch.float32
     backbone = cost.backbone(arguments, dtype)
     both = cost.without_and_with(arguments, backbone.geometry.depth)
-    size = new_header("cost", _LABELS, backbone, both[0], 32).preprocessing.size
+    size = preprocessing_of(backbone).size
     rows: list[Sequence[str]] = []
     for count in arguments.images:
         images = torch.randn(count, 3, *size, dtype=dtype, device=arguments.device)
         (full, tokens), (reduced, fewer) = (forward(backbone, methods, images) for methods in both)
         times = cost.times({"full": full, "reduced": reduced}, arguments.repeats, _WARM_UP)
-        ratios = cost.ratios(times["reduced"], times["full"])
-        rows.append((str(count), str(tokens), str(fewer), f"{statistics.median(ratios):.3f}", spread(ratios)))
+        each = ratios(times["reduced"], times["full"])
+        rows.append((str(count), str(tokens), str(fewer), f"{statistics.median(each):.3f}", spread(each)))
     print(table(_HEAD, rows))
     print(f"{cost.conditions(arguments, both[0][0])}; medians of {arguments.repeats} forwards, timed in turn")
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.markdown import table
-from benchmarks.rounds import in_turn, spread
+from benchmarks.rounds import in_turn, ratios, spread
 from benchmarks.training_cost import new_run
 from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone, create_backbone
@@ -65,8 +65,7 @@ def main(arguments: argparse.Namespace) -> None:
     for method in (Method("none"), reducer):
         for name, work in works(backbone, (adapter, method), arguments.batch_size):
             times = in_turn({one: partial(seconds, work, one) for one in (_MKL, _ONEDNN)}, _WARM_UP + arguments.rounds)
-            pairs = list(zip(times[_ONEDNN], times[_MKL], strict=True))[_WARM_UP:]
-            each = [here / there for here, there in pairs]
+            each = ratios(times[_ONEDNN], times[_MKL])[_WARM_UP:]
             rows.append((method.kind, name, f"{median(each):.3f}", spread(each)))
     print(table(_HEAD, rows))
     print(

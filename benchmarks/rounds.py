@@ -25,6 +25,11 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
 
 
+def ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Of what was timed in the same round."""
+    return [a / b for a, b in zip(values, others, strict=True)]
+
+
 def ratio(values: Sequence[float], others: Sequence[float]) -> float:
-    """The median ratio of what was timed in the same round."""
-    return median(a / b for a, b in zip(values, others, strict=True))
+    """The median of `ratios`."""
+    return median(ratios(values, others))

@@ -18,7 +18,7 @@ import torch
 
 from benchmarks import cost
 from benchmarks.markdown import table
-from benchmarks.rounds import spread
+from benchmarks.rounds import ratios, spread
 from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
 from fpet.commands import options
@@ -70,8 +70,8 @@ def main(arguments: argparse.Namespace) -> None:
     times = list(cost.times(ways, arguments.repeats, _WARM_UP).values())
     rows: list[Sequence[str]] = []
     for (_, method), run, timed, held in zip(both, runs, times, kept, strict=True):
-        ratios = cost.ratios(timed, times[0])
-        row = (f"{statistics.median(timed):.4f}", f"{statistics.median(ratios):.3f}", spread(ratios))
+        each = ratios(timed, times[0])
+        row = (f"{statistics.median(timed):.4f}", f"{statistics.median(each):.3f}", spread(each))
         rows.append((method.kind, str(run.model.tokens_out), *row, f"{held / _MIB:.1f}", f"{held / kept[0]:.3f}"))
     print(table(_HEAD, rows))
     print(

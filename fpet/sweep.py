@@ -83,7 +83,7 @@ class _Shared:
         self._failed_before = {row for row in read_rows(output) if row.error}
 
     def settle(self, job: Job, *, wait: bool = False) -> Row | None:
-        """Does a run and returns its row; that of another process's, if it failed there meanwhile; None if it was done.
+        """Does a run and returns its row, or another process's if it failed there meanwhile; None if it was done.
 
         Raises:
             BusyError: if another process is at it, unless that is to `wait` for.

@@ -50,6 +50,11 @@ def started(arguments: list[str]) -> subprocess.Popen[str]:
     )
 
 
+def left(folder: Path) -> list[str]:
+    """The names in it, but of what somebody who was killed had begun to write: that is removed an hour later."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".fpet-unfinished"))
+
+
 def without_times(path: Path) -> list[dict[str, str]]:
     """The rows of a table, by run, without what differs each time."""
     with path.open() as file:

@@ -85,12 +85,13 @@ def test_two_trainings_do_not_share_an_output(
 
 def test_who_waits_comes_after_the_one_that_is_at_it(tmp_path: Path) -> None:
     output = tmp_path / "out.csv"
-    script = HOLD.replace("1]))", "1]), wait=True)")
+    script = HOLD.replace("with sole", "print(flush=True)\nwith sole").replace("1]))", "1]), wait=True)")
     with sole_writer(output):
         waiting = subprocess.Popen(
             [sys.executable, "-c", script, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert waiting.stdout is not None
+        waiting.stdout.readline()  # it is about to ask
         ready, _, _ = select.select([waiting.stdout], [], [], 0.5)
         assert not ready
     waiting.stdout.readline()
