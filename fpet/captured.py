@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache
 from typing import Protocol
 from weakref import WeakSet
 
@@ -35,13 +35,9 @@ class CudaGraphs:
     """Graphs of one GPU. They share a pool of memory to compute in, so that those of one family more take little."""
 
     def __init__(self, device: torch.device) -> None:
-        self.lock = threading.Lock()
+        self.lock = _lock(device)
         self._device = device
         self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
-
-    @cached_property
-    def _stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self._device)
 
     def capture(self, forward: Forward) -> Forward:
         """The result of a replay lasts until another graph is replayed.
@@ -50,11 +46,11 @@ class CudaGraphs:
             RuntimeError: if the forward waits for a number, or memory runs out; torch may then capture nothing more.
         """
         with torch.cuda.device(self._device):
-            here = torch.cuda.current_stream()
-            self._stream.wait_stream(here)
-            with torch.cuda.stream(self._stream):
+            here, aside = torch.cuda.current_stream(), _stream(self._device)
+            aside.wait_stream(here)
+            with torch.cuda.stream(aside):
                 forward()  # loads kernels and makes workspaces, neither of which is possible while capturing
-            here.wait_stream(self._stream)
+            here.wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             # Held until this one is captured: torch has no pool that no graph is left of, or refuses it.
             other = next(iter(self._graphs), None)
@@ -62,8 +58,8 @@ class CudaGraphs:
             # Other threads may go on to use the GPU meanwhile; and torch leaves the stream only if nothing failed.
             mode = "thread_local"
             with (
-                torch.cuda.stream(self._stream),
-                torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode=mode),
+                torch.cuda.stream(aside),
+                torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode=mode),
             ):
                 result = forward()
             self._graphs.add(graph)
@@ -73,6 +69,18 @@ class CudaGraphs:
             return result
 
         return replay
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Always the same: for every stream that products are computed on torch keeps memory, tens of MiB, for good."""
+    return torch.cuda.Stream(device)
+
+
+@cache
+def _lock(device: torch.device) -> threading.Lock:  # noqa: ARG001
+    """Always the same too, as all graphs of a GPU are captured on that stream."""
+    return threading.Lock()
 
 
 class Captured:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.adapters.base import Adapter, BlockAdapter
-from fpet.block import adapted_block
+from fpet.block import Site, adapted_block, log_size
 from fpet.comparison import beyond_rounding
 from fpet.ends import check_images, embed, norm, pool
 from fpet.errors import UnsupportedError
@@ -136,7 +136,8 @@ class _Block(nn.Module):
         self.drop_path = nn.Identity()
 
     def forward(self, tokens: Tokens) -> Tokens:
-        return adapted_block(self.block, self.adapter, self.reduce, self.drop_path, tokens)
+        site = Site(self.block, self.adapter, self.reduce, self.drop_path)
+        return adapted_block(site, tokens, log_size(tokens))
 
 
 def _without_blocks(module: Module) -> Module:

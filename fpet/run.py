@@ -17,6 +17,8 @@ from torch.nn import functional as F
 
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
+from fpet.captured import CudaGraphs
+from fpet.captured_step import captured
 from fpet.checkpoint import LOG_COLUMNS, Best, Checkpoint
 from fpet.classes import check_classes
 from fpet.data import Dataset, ResizedSplit
@@ -92,6 +94,9 @@ class Run:
         self.epoch = self.memory = 0
         self.best: Best | None = None
         self.log: list[dict[str, float | None]] = []
+        # What replays a step: it is captured when the first batch is known.
+        self._graphs = CudaGraphs(self.device) if self.device.type == "cuda" else None
+        self._replay: Callable[[Tensor], Tensor] | None = None
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
@@ -185,13 +190,21 @@ class Run:
 
     def _step(self, batch: Tensor) -> Tensor:
         """One step of the optimiser on the images of these indices, int64 [B]; returns their loss, []."""
+        if self._graphs is not None:
+            graphs, self._graphs = self._graphs, None
+            self._replay = captured(self._gradients, batch, graphs)
+        loss = (self._replay or self._gradients)(batch)
+        self.group.average(value.grad for value in self.tuned.parameters() if value.grad is not None)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss
+
+    def _gradients(self, batch: Tensor) -> Tensor:
+        """Computes those of the images of these indices, int64 [B]; returns their loss, []."""
         loss, _, penalty = self._loss(self.data.images[batch], self.data.targets[batch])
         loss = loss + penalty
         self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
-        self.group.average(value.grad for value in self.tuned.parameters() if value.grad is not None)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
         return loss.detach()
 
     @torch.inference_mode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from fpet.errors import TaskError
 from fpet.files import exists
 from fpet.header import TaskHeader
 from fpet.parallel import ALONE, Group
+from fpet.randomness import random_state_kept
 from fpet.recipe import Recipe
 from fpet.run import Run, Trained
 from fpet.tensorboard import tensorboard_log
@@ -57,7 +58,8 @@ def train(
     """
     checkpoint = Path(checkpoint)
     check_log(checkpoint)
-    with _random_state_kept(next(backbone.vit.parameters()).device):
+    # All randomness of a run follows from the recipe's seed and the epoch: nothing random is part of its checkpoint.
+    with random_state_kept(next(backbone.vit.parameters()).device):
         run = Run(header, backbone, dataset, recipe, group)
         _resume(run, checkpoint)
         if group.rank == 0:
@@ -67,14 +69,6 @@ def train(
             while run.epoch < recipe.epochs:
                 run.advance(lambda: None)
         return run.result()
-
-
-def _random_state_kept(device: torch.device) -> AbstractContextManager[None]:
-    """Gives back the random state of the CPU, and of the device if it is a GPU, as it was before.
-
-    All randomness of a run follows from the recipe's seed and the epoch: nothing random is part of its checkpoint.
-    """
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [], device_type="cuda")
 
 
 def _resume(run: Run, checkpoint: Path) -> None:

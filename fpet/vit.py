@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
+from itertools import starmap
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from fpet import ends
-from fpet.adapters.base import Adapter, BlockAdapter
+from fpet.adapters.base import Adapter
 from fpet.adapters.none import LinearProbe
 from fpet.backbone import Backbone
-from fpet.block import DropPath, adapted_block
+from fpet.block import DropPath, Site, adapted_blocks
 from fpet.comparison import noise
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.header import Method
-from fpet.reducers.base import BlockReducer, Reducer
+from fpet.reducers.base import Reducer
 from fpet.reducers.none import NoReduction
 from fpet.tokens import Geometry, Layout, Tokens
 
@@ -113,13 +114,13 @@ class AdaptedViT(nn.Module):
         ends.check_images(images, vit.patch_embed)
         tokens = Tokens(ends.embed(vit, self.adapter, images), None)
         sizes: list[Tensor | None] = []
-        sites = zip(vit.blocks, self.adapter.blocks, self.reducer.blocks, self.drop_path, strict=True)
-        for block, adapter, reduce, drop_path in sites:
-            tokens = adapted_block(block, cast(BlockAdapter, adapter), cast(BlockReducer, reduce), drop_path, tokens)
-            sizes.append(tokens.size)
+        parts: Any = zip(vit.blocks, self.adapter.blocks, self.reducer.blocks, self.drop_path, strict=True)
+        for left in adapted_blocks(starmap(Site, parts), tokens):
+            tokens = left
+            sizes.append(left.size)
         if not self.reducer.tokens_vary and tokens.x.shape[1] != self.tokens_out:
-            left = f"leaves {tokens.x.shape[1]} tokens, where its layout_out says {self.tokens_out}"
-            raise UnsupportedError(f"{type(self.reducer).__name__} {left}")
+            wrong = f"leaves {tokens.x.shape[1]} tokens, where its layout_out says {self.tokens_out}"
+            raise UnsupportedError(f"{type(self.reducer).__name__} {wrong}")
         return ends.norm(vit, self.adapter, tokens), sizes
 
     def features(self, images: Tensor) -> Tensor:

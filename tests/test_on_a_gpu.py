@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pictures
 import pytest
 import torch
 from serving import Files, serving, small_settings
-from small import METHODS, small_backbone, small_family, small_header
+from small import METHODS, perturb, small_backbone, small_family, small_header
 from target import DEVICE, needs_it
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fpet.cli import main
 from fpet.data import Dataset
@@ -21,6 +24,7 @@ from fpet.header import Method
 from fpet.recipe import Recipe
 from fpet.results import read_rows
 from fpet.run import Run
+from fpet.task import new_model
 
 pytestmark = [needs_it, pytest.mark.usefixtures("one_thread")]
 
@@ -38,19 +42,49 @@ def test_answers_are_those_of_a_cpu(adapter: Method, reducer: Method, tmp_path: 
     torch.testing.assert_close(there, here, rtol=CLOSE, atol=CLOSE)
 
 
+def gradients(adapter: Method, reducer: Method, device: str) -> dict[str, Tensor]:
+    """Of all that trains, without dropout, whose random numbers are others on each device."""
+    backbone = small_backbone()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = new_model(small_header(backbone, adapter, reducer), backbone)
+        perturb(model.trainable(), 0.05)
+    backbone.move(device)
+    model.trainable().to(device)
+    for module in model.train().modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0
+    tokens, sizes = model.encode(IMAGES.to(device))
+    logits = model.head(model.pool(tokens))
+    loss = F.cross_entropy(logits, torch.arange(len(IMAGES), device=device)) + model.reducer.penalty(sizes)
+    loss.backward()
+    named = model.trainable().named_parameters()
+    return {name: value.grad.cpu() for name, value in named if value.grad is not None}
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
+def test_gradients_are_those_of_a_cpu(adapter: Method, reducer: Method) -> None:
+    here, there = (gradients(adapter, reducer, device) for device in ("cpu", DEVICE))
+    assert here
+    torch.testing.assert_close(there, here, rtol=CLOSE, atol=CLOSE * max(value.abs().max() for value in here.values()))
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=str)
-def test_trainings_learn(adapter: Method, reducer: Method, precision: str, digits: Dataset) -> None:
+def test_trainings_learn(
+    adapter: Method, reducer: Method, precision: str, digits: Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
     backbone = small_backbone()
     backbone.move(DEVICE)
     recipe = Recipe(epochs=6, batch_size=16, lr=1e-2, warmup_epochs=0, drop_path=0, precision=precision)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), caplog.at_level(logging.INFO, "fpet"):
         run = Run(small_header(backbone, adapter, reducer), backbone, digits, recipe)
         for _ in range(recipe.epochs):
             run.advance(lambda: None)
     losses = [row["loss"] or math.nan for row in run.log]
     assert losses[-1] < losses[0]
     assert run.step_memory() > 0
+    assert "cannot be captured" not in caplog.text
 
 
 def test_a_task_is_trained_evaluated_and_asked_by_commands(

@@ -12,7 +12,7 @@ from torch import nn
 
 from fpet.adapters import build_adapter
 from fpet.backbone import Backbone, create_backbone
-from fpet.block import DropPath, adapted_block
+from fpet.block import DropPath, Site, adapted_block
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.reducers import build_reducer
@@ -155,12 +155,13 @@ def test_stochastic_depth_rises_from_zero() -> None:
 @pytest.mark.parametrize("adapter", ["lora", "adaptformer"])
 def test_stochastic_depth_drops_both_branches_but_not_what_stands_beside_them(adapter: str) -> None:
     model = small_model("none", adapter)
-    block, adapting, reduce = model.backbone.vit.blocks[0], model.adapter.blocks[0], model.reducer.blocks[0]
+    parts = model.backbone.vit.blocks[0], model.adapter.blocks[0], model.reducer.blocks[0]
+    adapting = parts[1]
     perturb(adapting, 0.2)
     x = torch.randn(2, 65, 48)
     with torch.inference_mode():
-        kept = adapted_block(block, adapting, reduce, DropPath(0.5).eval(), Tokens(x, None)).x
-        dropped = adapted_block(block, adapting, reduce, DropPath(1 - 1e-9).train(), Tokens(x, None)).x
+        kept = adapted_block(Site(*parts, DropPath(0.5).eval()), Tokens(x, None), None).x
+        dropped = adapted_block(Site(*parts, DropPath(1 - 1e-9).train()), Tokens(x, None), None).x
         beside = adapting.up(adapting.down(x).relu()) if adapter == "adaptformer" else torch.zeros_like(x)
     torch.testing.assert_close(dropped, x + beside)
     assert not torch.allclose(kept, dropped, atol=0.1)

@@ -15,13 +15,14 @@ from fpet.tokens import Tokens
 
 def mean_over_heads(key: Tensor) -> Tensor:
     """[B, num_heads, N, head_dim] to [B, N, head_dim] in float32, before a mean in fewer digits could make ties."""
-    return key.float().mean(dim=1)
+    return key.mean(dim=1, dtype=torch.float32)
 
 
 def cosine_scores(metric: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Cosine similarity [B, |A|, |B|] of the metric [B, N, D] between the positions a and b, all float32."""
     metric = F.normalize(metric, dim=-1)
-    return metric[:, a] @ metric[:, b].mT
+    # Not by `[:, a]`, whose gradient sorts what it adds up: on a GPU it takes many times as long.
+    return metric.index_select(1, a) @ metric.index_select(1, b).mT
 
 
 def most_similar(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -41,7 +42,7 @@ def assign(scores: Tensor, differentiable: bool) -> Tensor:
     With `differentiable` the value stays exactly one-hot, and the gradient is that of sigmoid(scores - m), m the mean
     of the two best scores of the row (FPET, equations 12 to 14, the straight-through estimator).
     """
-    hard = torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
+    hard = torch.zeros_like(scores).scatter_(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
     if not differentiable:
         return hard
     best = scores.topk(min(2, scores.shape[-1]), dim=-1).values
@@ -62,15 +63,20 @@ def merge(tokens: Tokens, assignment: Tensor, a: Tensor, b: Tensor) -> Tokens:
     tokens: [B, N, C]; assignment: [B, |A|, |B|]. Returns [B, N - |A|, C]. The sum of sizes and the size-weighted sum
     of tokens are conserved.
     """
-    x, size, target = tokens.x, sizes(tokens), assignment.mT
-    from_a, from_b = size[:, a], size[:, b]
-    # Sizes apart: a matrix of both would have C + 1 columns, and products are slow with such.
-    merged = torch.baddbmm(x[:, b].float() * from_b, target, x[:, a].float() * from_a)
-    merged_size = torch.baddbmm(from_b, target, from_a)
-    if not (assignment.requires_grad or size.requires_grad):
-        merged_size = merged_size.detach()  # it has none through x, and later blocks then need none of log(size)
+    x, size, target = tokens.x, tokens.size, assignment.mT
+    from_a, from_b = (x.index_select(1, places).float() for places in (a, b))
     first = x.shape[1] - a.shape[0] - b.shape[0]
+    # Sizes apart: a matrix of both would have C + 1 columns, and products are slow with such.
+    if size is None:  # each token stands for one patch
+        merged_size = 1 + target.sum(dim=-1, keepdim=True)
+        kept_size = merged_size.new_ones((x.shape[0], first, 1))
+    else:
+        size_a, size_b = (size.index_select(1, places) for places in (a, b))
+        from_a, from_b = from_a * size_a, from_b * size_b
+        merged_size = torch.baddbmm(size_b, target, size_a)
+        kept_size = size[:, :first]
+    merged = torch.baddbmm(from_b, target, from_a) / merged_size
     return Tokens(
-        torch.cat([x[:, :first], (merged / merged_size).to(x.dtype)], dim=1),
-        torch.cat([size[:, :first], merged_size], dim=1),
+        torch.cat([x[:, :first], merged.to(x.dtype)], dim=1),
+        torch.cat([kept_size, merged_size], dim=1),
     )
