@@ -17,7 +17,7 @@ from fpet.results import Row
 
 _HEAD = """## Accuracy against the merging block
 
-Per cent of the test images, mean over {tasks}, trained with the reduction at one block, counted from 0.
+Per cent of the test images, mean over VTAB's groups of {tasks}, trained with the reduction at one block, from 0.
 """
 _PER_CENT = 100
 NONE = "none"
@@ -48,6 +48,17 @@ def curves(results: Results) -> tuple[Curves, Spread | None]:
             others = ", ".join(f"{name} = {json.dumps(value)}" for name, value in arguments.items())
             found.setdefault(f"{row.reducer} ({others})" if others else row.reducer, {})[block] = mean
     return found, baseline
+
+
+def of_data(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """The rows of these data sets, such as those that all reductions have been trained on.
+
+    Raises:
+        SystemExit: naming those of which there is none.
+    """
+    if missing := [name for name in names if name not in {row.data for row in rows}]:
+        raise SystemExit(f"there is no row of {', '.join(missing)}")
+    return [row for row in rows if row.data in names]
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -93,8 +104,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, nargs="+", metavar="CSV", help="what `fpet sweep` wrote")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="also draw the curves; needs matplotlib")
+    parser.add_argument("--data", nargs="+", metavar="NAME", help="read the rows of these data sets alone")
     options = parser.parse_args()
     read = read_tables(options.table)
+    if options.data:
+        read = of_data(read, options.data)
     print(markdown(read))
     if options.plot:
         plot(read, options.plot)

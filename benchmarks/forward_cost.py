@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -24,7 +26,7 @@ from fpet.backbone import Backbone
 from fpet.captured import CudaGraphs
 from fpet.commands import options
 from fpet.recipe import PRECISIONS
-from fpet.task import new_model
+from fpet.task import Task, new_model, save_task
 from fpet.untrained import new_header, preprocessing_of
 
 _WARM_UP = 3  # forwards that are not timed
@@ -34,8 +36,11 @@ _LABELS = tuple(map(str, range(100)))
 
 def forward(backbone: Backbone, methods: cost.Methods, images: Tensor) -> tuple[Callable[[], object], int]:
     """What computes the logits of images [B, 3, H, W] and waits for them; how many tokens it ends with."""
-    model = new_model(new_header("cost", _LABELS, backbone, methods, 32), backbone).in_evaluation()
-    model.trainable().to(images.dtype)
+    header = new_header("cost", _LABELS, backbone, methods, 32)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "cost.safetensors")
+        save_task(file, header, new_model(header, backbone))
+        model = Task.load(file).build(backbone)  # whose weights of few bits are rounded, and not in every forward
 
     def compute() -> Tensor:
         with torch.inference_mode():

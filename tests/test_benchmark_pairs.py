@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pairs
+from benchmarks import blocks, pairs
 from benchmarks.summary import read_tables
 from fpet.results import Row
 
@@ -36,6 +36,12 @@ def test_the_mean_over_pairs_is_the_one_on_the_page(rows: list[Row]) -> None:
 def test_the_page_of_the_shipped_backbone_is_what_the_command_prints() -> None:
     page = (RESULTS / "pairs.md").read_text()
     assert pairs.markdown(read_tables([RESULTS / "pairs.csv"])) in page
+
+
+def test_the_page_of_blocks_is_what_the_commands_print() -> None:
+    page, rows = (RESULTS / "blocks-h200.md").read_text(), read_tables([RESULTS / "blocks-h200.csv"])
+    assert pairs.markdown(rows).partition("## Pairs")[0] in page
+    assert blocks.markdown(blocks.of_data(rows, ["hebrew", "sprites-location", "thai"])).partition("## Cond")[0] in page
 
 
 def test_every_run_with_reduction_is_beside_its_own_without(rows: list[Row]) -> None:

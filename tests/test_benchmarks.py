@@ -140,6 +140,13 @@ def test_the_curve_has_a_point_a_block(tmp_path: Path) -> None:
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_curves_of_some_data_leave_the_others_out() -> None:
+    curve = blocks.curves(Results(blocks.of_data(ROWS, ["digits"])))[0]["bdm"]
+    assert {block: spread.mean for block, spread in curve.items()} == pytest.approx({6: 0.80, 0: 0.70, 2: 0.99})
+    with pytest.raises(SystemExit, match="no row of nothing, none"):
+        blocks.of_data(ROWS, ["nothing", "digits", "none"])
+
+
 def test_curves_of_several_adapters_are_refused() -> None:
     other = dataclasses.replace(ROWS[0], method="other", adapter="ssf")
     with pytest.raises(SystemExit, match="one adapter, and there are lora"):
