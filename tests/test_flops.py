@@ -87,10 +87,10 @@ def test_a_count_agrees_if_it_rounds_to_the_printed_digits() -> None:
 
 
 def by_hand(geometry: Geometry, lengths: list[tuple[int, int]], a_and_b: int = 0) -> Macs:
-    """From the shapes: tokens at the attention and at the MLP of each block, and sources times targets of one merge."""
+    """From the shapes: tokens at the attention and at the MLP of each block, and sources times targets of a merge."""
     patches, width = geometry.grid[0] * geometry.grid[1], geometry.embed_dim
     attending, passing = (sum(counts) for counts in zip(*lengths, strict=True))
-    matching = a_and_b * (geometry.head_dim + width + 1) + 2 * 32 * geometry.head_dim * lengths[0][0]
+    matching = a_and_b * (geometry.head_dim + width) + 2 * 32 * geometry.head_dim * lengths[0][0]
     return Macs(
         patch_embedding=patches * geometry.patch_dim * width,
         attention_linear=attending * 4 * width**2,
