@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small import ARCHITECTURE
 
-from benchmarks import forward_cost, training_cost
+from benchmarks import cost, forward_cost, training_cost
 
 SHAPE = "img_size=64,patch_size=8,embed_dim=48,depth=6,num_heads=3"
 SMALL = ["--architecture", ARCHITECTURE, "--architecture-arguments", SHAPE, "--reducer-arguments", "block=1"]
@@ -20,6 +20,13 @@ def test_training_cost_is_measured_on_real_steps(capsys: pytest.CaptureFixture[s
     least, _, most = spread.partition(" to ")
     assert 0 < float(least) <= float(ratio) <= float(most)
     assert 0 < float(memory) < 1
+
+
+def test_an_epoch_has_as_many_steps_as_are_asked_for() -> None:
+    arguments = training_cost.parser().parse_args(SMALL)
+    backbone = cost.backbone(arguments)
+    for methods in cost.without_and_with(arguments, backbone.geometry.depth):
+        assert training_cost.new_run(backbone, methods, 4, "float32", 3).steps == 3
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
