@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -13,8 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fpet.adapters import ADAPTERS
+from fpet.data import ResizedSplit
 from fpet.errors import TaskError
 from fpet.files import exists, read_bytes, write_atomically, write_csv
+from fpet.header import TaskHeader
+from fpet.recipe import Recipe
 from fpet.words import first
 
 LOG_COLUMNS = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")
@@ -41,6 +46,17 @@ def check_log(path: Path) -> None:
 
 def _log(path: Path) -> Path:
     return path.with_name(f"{run_name(path)}.csv")
+
+
+def run_identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: ResizedSplit) -> str:
+    """What determines a run's result, as JSON."""
+    digest = hashlib.sha256()
+    for tensor in (data.images, data.targets, val.images, val.targets):
+        digest.update(tensor.contiguous().numpy().data)
+    described = dataclasses.asdict(dataclasses.replace(header, provenance={}))
+    run = {"task": described, "recipe": dataclasses.asdict(recipe), "pixels": digest.hexdigest()}
+    # Only of such, which had weight decay once: checkpoints of the others stay those of their runs.
+    return json.dumps(run if ADAPTERS[header.adapter.kind].decays else {**run, "adapter decays": False})
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable
@@ -15,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.captured import CudaGraphs
 from fpet.captured_step import captured
-from fpet.checkpoint import LOG_COLUMNS, Best, Checkpoint
+from fpet.checkpoint import LOG_COLUMNS, Best, Checkpoint, run_identity
 from fpet.classes import check_classes
-from fpet.data import Dataset, ResizedSplit
+from fpet.data import Dataset
 from fpet.errors import DataError, DivergedError, UnsupportedError
 from fpet.header import TaskHeader
 from fpet.memory import saved_bytes
@@ -89,7 +85,7 @@ class Run:
         self.tuned = self.model.trainable()
         self.optimizer = torch.optim.AdamW(_decayed(self.model, recipe.weight_decay), lr=recipe.lr, fused=True)
         data, val = dataset.train.resized(header.preprocessing), dataset.val.resized(header.preprocessing)
-        self.identity = _identity(header, recipe, data, val)
+        self.identity = run_identity(header, recipe, data, val)
         self.data, self.val = data.to(self.device), val.to(self.device)
         self.epoch = self.memory = 0
         self.best: Best | None = None
@@ -249,14 +245,3 @@ def _decayed(model: AdaptedViT, weight_decay: float) -> list[dict[str, Any]]:
     others = [value for value in model.trainable().parameters() if not any(value is one for one in kept)]
     groups = {"params": others, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}
     return [group for group in groups if group["params"]]
-
-
-def _identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: ResizedSplit) -> str:
-    """What determines a run's result, as JSON."""
-    digest = hashlib.sha256()
-    for tensor in (data.images, data.targets, val.images, val.targets):
-        digest.update(tensor.contiguous().numpy().data)
-    described = dataclasses.asdict(dataclasses.replace(header, provenance={}))
-    run = {"task": described, "recipe": dataclasses.asdict(recipe), "pixels": digest.hexdigest()}
-    # Only of such, which had weight decay once: checkpoints of the others stay those of their runs.
-    return json.dumps(run if ADAPTERS[header.adapter.kind].decays else {**run, "adapter decays": False})
