@@ -38,10 +38,17 @@ def test_the_page_of_the_shipped_backbone_is_what_the_command_prints() -> None:
     assert pairs.markdown(read_tables([RESULTS / "pairs.csv"])) in page
 
 
-def test_the_page_of_blocks_is_what_the_commands_print() -> None:
-    page, rows = (RESULTS / "blocks-h200.md").read_text(), read_tables([RESULTS / "blocks-h200.csv"])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("blocks-h200", ["hebrew", "sprites-location", "thai"]),
+        ("blocks-tasks", ["hebrew", "thai", "sprites-location", "scene-count", "emoji"]),
+    ],
+)
+def test_the_pages_of_blocks_are_what_the_commands_print(name: str, data: list[str]) -> None:
+    page, rows = (RESULTS / f"{name}.md").read_text(), read_tables([RESULTS / f"{name}.csv"])
     assert pairs.markdown(rows).partition("## Pairs")[0] in page
-    assert blocks.markdown(blocks.of_data(rows, ["hebrew", "sprites-location", "thai"])).partition("## Cond")[0] in page
+    assert blocks.markdown(blocks.of_data(rows, data)).partition("## Cond")[0] in page
 
 
 def test_every_run_with_reduction_is_beside_its_own_without(rows: list[Row]) -> None:
