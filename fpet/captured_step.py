@@ -37,7 +37,7 @@ def captured(gradients: Gradients, batch: Tensor, graphs: Graphs) -> Gradients |
 
     with random_state_kept(own.device), graphs.lock:
         try:
-            of_own()
+            of_own()  # which copies to the GPU what is kept there
             with _refusing_to_wait(own.device):  # after a capture that failed torch could draw no random numbers
                 of_own()
             replay = graphs.capture(of_own)

@@ -52,7 +52,8 @@ class Trained:
 class Run:
     """Model, optimiser, data on the device, and how far the run has come.
 
-    In a group of processes each has its share of a batch, and its own dropout and stochastic depth.
+    In a group of processes each has its share of a batch, and its own dropout and stochastic depth. All that is random
+    follows from the recipe's seed and the epoch, so that nothing random is part of a checkpoint.
     """
 
     def __init__(

@@ -58,7 +58,6 @@ def train(
     """
     checkpoint = Path(checkpoint)
     check_log(checkpoint)
-    # All randomness of a run follows from the recipe's seed and the epoch: nothing random is part of its checkpoint.
     with random_state_kept(next(backbone.vit.parameters()).device):
         run = Run(header, backbone, dataset, recipe, group)
         _resume(run, checkpoint)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
+import statistics
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -49,6 +53,21 @@ def test_the_pages_of_blocks_are_what_the_commands_print(name: str, data: list[s
     page, rows = (RESULTS / f"{name}.md").read_text(), read_tables([RESULTS / f"{name}.csv"])
     assert pairs.markdown(rows).partition("## Pairs")[0] in page
     assert blocks.markdown(blocks.of_data(rows, data)).partition("## Cond")[0] in page
+
+
+def test_the_means_over_both_machines_are_those_of_their_pairs() -> None:
+    page = (RESULTS / "blocks-tasks.md").read_text()
+    tables = [read_tables([RESULTS / f"{name}.csv"]) for name in ("blocks-h200", "blocks-tasks")]
+    differences = defaultdict(list)
+    for pair in itertools.chain(*map(pairs.pairs_of, tables)):
+        reduced = pair.reduced
+        differences[reduced.reducer, json.loads(reduced.reducer_arguments)["block"]].append(100 * pair.difference)
+    names = {"bdm": "FPET", "bsm": "BSM", "average-pool": "average pool", "max-pool": "max pool"}
+    for reducer, name in names.items():
+        each = [differences[reducer, block] for block in (2, 4, 6)]
+        assert [len(one) for one in each] == [11, 11, 13]
+        cells = [f"{statistics.fmean(one):+.2f} ({statistics.stdev(one) / len(one) ** 0.5:.2f})" for one in each]
+        assert f"| {name} | {' | '.join(cells)} |" in page
 
 
 def test_every_run_with_reduction_is_beside_its_own_without(rows: list[Row]) -> None:
