@@ -63,7 +63,10 @@ def sweep(
         try:
             yield job, shared.settle(job)
         except BusyError:
-            others[job.key] = job.data
+            if shared.has(job):  # another only looks whether it is done
+                yield job, None
+            else:
+                others[job.key] = job.data
     if others:
         on_wait(len(others))
         left = dataclasses.replace(plan, data=tuple(data for data in plan.data if data.label in others.values()))
@@ -81,6 +84,10 @@ class _Shared:
         self.output, self.backbone, self.keep = output, backbone, keep
         self.work = output.with_suffix(".runs")
         self._failed_before = {row for row in read_rows(output) if row.error}
+
+    def has(self, job: Job) -> bool:
+        """Whether it is done."""
+        return any(row.run == job.key and not row.error for row in read_rows(self.output))
 
     def settle(self, job: Job, *, wait: bool = False) -> Row | None:
         """Does a run and returns its row, or another process's if it failed there meanwhile; None if it was done.

@@ -80,6 +80,17 @@ def test_a_run_that_another_is_at_is_waited_for_when_nothing_else_is_left(plan: 
     assert not table.with_suffix(".runs").exists()
 
 
+def test_nobody_waits_for_who_only_looks_at_a_run_that_is_done(plan: Path, backbone_file: Path) -> None:
+    table = plan.with_name("table.csv")
+    assert main(command(plan, table, backbone_file)) == 0
+    looked_at, *_ = jobs(load_plan(plan), small_backbone(), None)
+    with sole_writer(table.with_suffix(".runs") / looked_at.key):
+        process = started(command(plan, table, backbone_file))
+        assert process.stderr is not None
+        assert not any("waiting" in said for said in process.stderr)  # to its end, while the run is held
+    assert told(process) == [0, 0, RUNS]
+
+
 def test_a_run_that_another_did_meanwhile_is_not_done_again(plan: Path, backbone_file: Path) -> None:
     table = plan.with_name("table.csv")
     ours = sweep(load_plan(plan), small_backbone(), table, None, None, on_wait=print)
