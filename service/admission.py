@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from service.auth import check_client
-from service.exchange import infers
-from service.routes import classify, v2_infer
-from service.routes.common import name_tasks, split_names
+from service.exchange import infers, named_tasks
+from service.routes import classify, explain, v2_infer
 from service.runtime import Runtime
 
-_ROUTES = [route for part in (classify, v2_infer) for route in part.router.routes if infers(route)]
+_QUEUED = [route for part in (classify, v2_infer) for route in part.router.routes if infers(route)]
+_INFERRING = [*_QUEUED, *filter(infers, explain.router.routes)]
+
+
+def find_route(scope: Scope, routes: Sequence[BaseRoute] = _INFERRING) -> bool:
+    """Whether a request that was not routed asks one of these routes, by default all that infer; its scope then says
+    which."""
+    for route in routes:
+        match, found = route.matches(scope)
+        if match is Match.FULL:
+            scope.update(found)
+            return True
+    return False
 
 
 def check_queue(scope: Scope, runtime: Runtime) -> None:
@@ -23,22 +36,12 @@ def check_queue(scope: Scope, runtime: Runtime) -> None:
         UnknownTaskError, NotReadyError: if a task does not answer, whether the queue is full or not.
         OverloadedError: if there is no place.
     """
-    if not runtime.batcher.full:
-        return
-    for route in _ROUTES:
-        match, found = route.matches(scope)
-        if match is Match.FULL:
-            scope.update(found)
-            _admit(Request(scope), runtime)
-            return
+    if runtime.batcher.full and find_route(scope, _QUEUED):
+        _admit(Request(scope), runtime)
 
 
 def _admit(request: Request, runtime: Runtime) -> None:
     check_client(runtime.settings.api_keys, runtime.settings.admin_key, request.headers.get("authorization"))
-    named = request.path_params.get("task", request.path_params.get("model"))
-    names = [named] if named else split_names(request.query_params.getlist("tasks"))
-    if not named:
-        name_tasks(request, names)
-    tasks = [runtime.catalog.loaded(name) for name in names]
+    tasks = [runtime.catalog.loaded(name) for name in named_tasks(request.scope)]
     with runtime.inferences.admitted(tasks):
         pass  # there are enough: none, for a list of no tasks, which its route refuses

@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 
 import fpet
 from fpet import weights
-from service.admission import check_queue
+from service.admission import check_queue, find_route
 from service.captures import start_captures
 from service.catalog import Catalog
 from service.engine import Engine
@@ -125,6 +125,7 @@ def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tra
         Observed,
         metrics=metrics,
         checks=[check_head, lambda scope: check_queue(scope, app.state.runtime)],
+        find_route=find_route,
         patience=settings.deadline,
         room=room,
         draining=lambda: app.state.runtime.status == "draining",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -94,10 +94,7 @@ class Exchange:
         route = scope.get("route")
         self.route = getattr(route, "path", None)
         self.infers = infers(route)
-        parameters = scope.get("path_params", {})
-        task = parameters.get("task", parameters.get("model"))
-        if task is not None:
-            self.tasks = (task,)
+        self.tasks = named_tasks(scope)
 
 
 def inferring(endpoint: Endpoint) -> Endpoint:
@@ -110,3 +107,18 @@ def inferring(endpoint: Endpoint) -> Endpoint:
 def infers(route: object) -> bool:
     """Whether a route's function is marked as `inferring`."""
     return getattr(getattr(route, "endpoint", None), _INFERS, False)
+
+
+def named_tasks(scope: Scope) -> list[str]:
+    """The tasks that a routed request names: in its path or, if its route infers, in its query."""
+    parameters = scope.get("path_params", {})
+    task = parameters.get("task", parameters.get("model"))
+    if task is not None:
+        return [task]
+    return split_names(QueryParams(scope["query_string"]).getlist("tasks")) if infers(scope.get("route")) else []
+
+
+def split_names(values: Sequence[str]) -> list[str]:
+    """The names in parameters of a query, each of which may have several, separated by commas; none is empty."""
+    names = [name.strip() for value in values for name in value.split(",")]
+    return [name for name in names if name]

@@ -160,8 +160,11 @@ class Metrics:
             self._trials.labels(way).set(rate)
 
     def count_request(self, tasks: Iterable[str], code: int, seconds: float) -> None:
-        """Counts an answered request to infer: once in time, and once a label of the tasks that it names."""
-        for label in {self.tasks.of(task) for task in tasks}:
+        """Counts an answered request to infer: once in time, and once a label of the tasks that it names.
+
+        One that names none counts with names that are no task.
+        """
+        for label in {self.tasks.of(task) for task in tasks} or {OTHER}:
             self._requests.labels(label, str(code)).inc()
         self._request_seconds.labels(str(code)).observe(seconds)
 

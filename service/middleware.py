@@ -23,7 +23,8 @@ _TINY = f"the body comes in too many chunks of fewer than {LEAST} bytes; send la
 class Observed:
     """ASGI middleware; counts the requests that ask tasks about images.
 
-    checks: called with the scope of every request, which is refused with what they raise. draining: whether the service
+    checks: called with the scope of every request, which is refused with what they raise. find_route: called with the
+    scope of one that came to no route, to say which it would have asked if that infers. draining: whether the service
     is about to stop. Its answers then close their connections: a client that goes on sending on one would otherwise
     meet its end with a request on the way. patience: seconds in which the rest of a body may come that was answered
     before, if its connection is to be closed. room: what the bodies of requests to infer take of until those are
@@ -37,6 +38,7 @@ class Observed:
         metrics: Metrics,
         *,
         checks: Sequence[Callable[[Scope], None]],
+        find_route: Callable[[Scope], object],
         draining: Callable[[], bool],
         patience: float,
         room: Room,
@@ -45,6 +47,7 @@ class Observed:
         self._app = app
         self._metrics = metrics
         self._checks = checks
+        self._find_route = find_route
         self._draining = draining
         self._patience = patience
         self._room = room
@@ -65,6 +68,8 @@ class Observed:
                 if UNTAKEN in scope["state"] and exchange.error_type is None:
                     gone = ClientGoneError("the client did not read its answer")
                     exchange.status = failed(gone, exchange, self._metrics).status
+                if "route" not in scope:
+                    self._find_route(scope)
                 exchange.end(scope, time.perf_counter() - started)
                 self._observe(exchange)
 
@@ -124,7 +129,7 @@ class Observed:
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere
             exchange.tasks = list(dict.fromkeys(map(self._metrics.tasks.of, exchange.tasks)))
-        if exchange.method == "POST" and exchange.infers and exchange.tasks:
+        if exchange.method == "POST" and exchange.infers:
             self._metrics.count_request(exchange.tasks, exchange.status, exchange.seconds)
         for observe in self._observers:
             observe(exchange)

@@ -14,8 +14,12 @@ from inference_requests import ENCODED, INFER, TEXT
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from serving import ADMIN, Files, Serving
+from serving import ADMIN, Files, Serving, serving, small_settings
 
+from service.limits import MAX_HEADERS
+from service.task_labels import OTHER
+
+API_KEY = "the key of a client"
 IMAGE = {"content": IMAGES[0], "headers": {"content-type": "image/png"}}
 
 
@@ -84,6 +88,57 @@ def test_only_what_infers_counts_as_a_request(changeable: Serving) -> None:
         assert client.post(path, **content).status_code == 200
     assert client.post(CLASSIFY, content=b"no image", headers={"content-type": "image/png"}).status_code == 400
     assert (requests(changeable, 200), requests(changeable, 400)) == ((3, 3), (1, 1))
+
+
+@pytest.fixture(scope="module")
+def locked(small_files: Files) -> Iterator[Serving]:
+    with serving(small_settings(small_files, api_keys=API_KEY)) as running:
+        yield running
+
+
+TOO_MANY = {f"x-{i}": "" for i in range(MAX_HEADERS)}
+REFUSED: dict[int, dict[str, str]] = {401: {}, 403: {"authorization": "Bearer no key"}, 431: TOO_MANY}
+OF_DIGITS = [
+    CLASSIFY,
+    "/v1/classify?tasks=digits,nothing",
+    "/v1/tasks/digits/explain",
+    INFER,
+    "/v2/models/digits/versions/1/infer",
+]
+
+
+def counted(service: Serving, code: int) -> list[float]:
+    """Requests of the task, those of no task, and those that were timed."""
+    of = {"code": str(code)}
+    named = [service.metric("requests_total", **of, task=task) for task in ("digits", OTHER)]
+    return [*named, service.metric("request_duration_seconds_count", **of)]
+
+
+@pytest.mark.parametrize("code", REFUSED)
+@pytest.mark.parametrize("path", [*OF_DIGITS, "/v1/classify"])
+def test_requests_that_are_refused_before_they_are_looked_at_count(locked: Serving, path: str, code: int) -> None:
+    before = counted(locked, code)
+    assert locked.client.post(path, headers=REFUSED[code]).status_code == code
+    of_digits, of_none = path != "/v1/classify", "digits" not in path or "nothing" in path
+    added = [last - first for first, last in zip(before, counted(locked, code), strict=True)]
+    assert added == [of_digits, of_none, 1]
+    assert "nothing" not in locked.client.get("/metrics").text
+
+
+@pytest.mark.parametrize("path", ["/v1/classify", "/v1/classify?tasks=", "/v1/classify?tasks=,"])
+def test_requests_that_name_no_task_count(locked: Serving, path: str) -> None:
+    before = counted(locked, 422)
+    assert locked.client.post(path, headers={"authorization": f"Bearer {API_KEY}"}).status_code == 422
+    assert [last - first for first, last in zip(before, counted(locked, 422), strict=True)] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/nowhere"), ("GET", CLASSIFY), ("POST", "/v1/tasks/digits/load"), ("GET", "/livez")]
+)
+def test_what_does_not_infer_counts_no_more_if_it_is_refused(locked: Serving, method: str, path: str) -> None:
+    before = counted(locked, 431)
+    assert locked.client.request(method, path, headers=TOO_MANY).status_code == 431
+    assert counted(locked, 431) == before
 
 
 def test_an_operator_is_told_what_serves_and_how_much(changeable: Serving, files: Files) -> None:

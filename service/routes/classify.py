@@ -6,23 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from service.disconnect import unless_gone
 from service.errors import InvalidRequestError, TooLargeError
-from service.exchange import inferring
+from service.exchange import inferring, split_names
 from service.inference import Inference
 from service.inputs import BYTES, JSON, MULTIPART
 from service.loaded import LoadedTask
 from service.routes.common import (
     DeadlineHeader,
     deadline_after,
-    name_tasks,
     note,
     require_single,
     runtime_of,
-    split_names,
 )
 from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
 from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
@@ -98,15 +96,9 @@ async def classify(
     )
 
 
-async def _name_tasks(request: Request) -> None:
-    """A query that is refused names its tasks too."""
-    name_tasks(request, split_names(request.query_params.getlist("tasks")))
-
-
 @router.post(
     "/v1/classify",
     response_model=Classifications,
-    dependencies=[Depends(_name_tasks)],
     responses=_ERRORS,
     **_ANSWERS,
 )

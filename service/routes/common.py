@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
@@ -100,17 +99,6 @@ def require_single(request: Request) -> None:
     for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
         if count > 1 and name not in _REPEATABLE:
             raise InvalidRequestError(f"query.{name}: it is given {count} times and may be given once")
-
-
-def split_names(values: Sequence[str]) -> list[str]:
-    """The names in parameters of a query, each of which may have several, separated by commas; none is empty."""
-    names = [name.strip() for value in values for name in value.split(",")]
-    return [name for name in names if name]
-
-
-def name_tasks(request: Request, tasks: Sequence[str]) -> None:
-    """Says which tasks a request asks, where its path does not."""
-    Exchange.of(request).tasks = tuple(tasks)
 
 
 def note(request: Request, task: LoadedTask, inference: Inference) -> None:
