@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_exchange import every_route
+
+from service.exchange import infers
+from service.failures import ERROR_TYPES
 
 ROOT = Path(__file__).parent.parent
 DASHBOARD = json.loads((ROOT / "docker/grafana/dashboards/fpet.json").read_text())
@@ -62,6 +66,15 @@ def test_latency_is_that_of_requests_that_were_answered() -> None:
     """Refusals take no time: with them, the more were refused the better it would look."""
     selectors = re.findall(r"fpet_request_duration_seconds\w*(.*?)\[", " ".join(expressions()))
     assert set(selectors) == {'{code="200"}'}
+
+
+def test_alerts_ask_for_codes_and_reasons_that_there_are() -> None:
+    """A series that nothing counts is never above its bound."""
+    answered = {str(code) for route in every_route() if infers(route) for code in route.responses}
+    codes = re.findall(r'fpet_request\w+\{code=~?"(.*?)"\}', " ".join(alerts()))
+    reasons = re.findall(r'fpet_failures_total\{reason="(.*?)"\}', " ".join(alerts()))
+    assert {code for one in codes for code in one.split("|")} == {"429", "500", "503", "504"} <= answered
+    assert {*reasons} == {"storage"} <= {*ERROR_TYPES}
 
 
 def test_alerts_are_the_same_in_a_cluster() -> None:
