@@ -64,8 +64,16 @@ def test_savings_are_shown_only_where_there_is_a_baseline() -> None:
 
 def test_latency_is_that_of_requests_that_were_answered() -> None:
     """Refusals take no time: with them, the more were refused the better it would look."""
-    selectors = re.findall(r"fpet_request_duration_seconds\w*(.*?)\[", " ".join(expressions()))
+    selectors = re.findall(r"fpet_request_duration_seconds_(?:bucket|sum)(.*?)\[", " ".join(expressions()))
     assert set(selectors) == {'{code="200"}'}
+
+
+def test_requests_are_summed_over_what_counts_each_once() -> None:
+    """`fpet_requests_total` counts a request once a task that it names: only by task is it what was sent."""
+    by_task = [expression for expression in [*expressions(), *alerts()] if "fpet_requests_total" in expression]
+    assert by_task
+    for expression in by_task:
+        assert expression.startswith(("sum by (task) ", "label_values(")), expression
 
 
 def test_alerts_ask_for_codes_and_reasons_that_there_are() -> None:
