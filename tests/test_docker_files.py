@@ -20,6 +20,7 @@ from service.settings import PREFIX, Settings
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+CHANGING = yaml.safe_load((ROOT / "docker/compose.tasks.yml").read_text())
 PROMETHEUS = yaml.safe_load((ROOT / "docker/prometheus/prometheus.yml").read_text())
 PROVISIONING = ROOT / "docker/grafana/provisioning"
 CORE = sorted((ROOT / "kubernetes").glob("*.yaml"))
@@ -45,7 +46,8 @@ def pod_specs() -> dict[str, Any]:
 
 def test_every_variable_of_the_service_is_one_of_its_settings() -> None:
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    for path in (ROOT / "docker/Dockerfile", ROOT / "docker-compose.yml", *CORE, *CUSTOM):
+    files = [ROOT / name for name in ("docker/Dockerfile", "docker-compose.yml", "docker/compose.tasks.yml")]
+    for path in (*files, *CORE, *CUSTOM):
         named = set(re.findall(rf"\b{PREFIX}[A-Z_]+", path.read_text()))
         assert named <= known, path.name
 
@@ -128,8 +130,19 @@ def test_stopping_waits_until_the_service_has_drained() -> None:
 
 def test_files_that_compose_mounts_exist() -> None:
     for service in COMPOSE["services"].values():
-        for source in (volume.split(":")[0] for volume in service["volumes"]):
+        for source in (volume.split(":")[0] for volume in service.get("volumes", ())):
             assert (ROOT / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], source
+
+
+def test_tasks_are_in_a_volume_only_where_they_may_change() -> None:
+    """It is filled once, and then hides the tasks of every later image, which may have another backbone."""
+    for name in OWN_SERVICES:
+        assert "volumes" not in COMPOSE["services"][name]
+        assert "FPET_ADMIN_KEY" not in COMPOSE["services"][name]["environment"]
+        assert CHANGING["services"][name] == {"environment": {"FPET_ADMIN_KEY": None}, "volumes": ["tasks:/tasks"]}
+    assert CHANGING["services"].keys() == {*OWN_SERVICES}
+    assert CHANGING["volumes"].keys() == {"tasks"}
+    assert re.search(r"^ +FPET_TASKS=/tasks$", DOCKERFILE, re.MULTILINE)
 
 
 def test_prometheus_scrapes_what_compose_runs() -> None:
