@@ -206,6 +206,13 @@ def test_pods_run_as_the_image_does(name: str) -> None:
     assert container["resources"]["limits"]["cpu"]
 
 
+@pytest.mark.parametrize("name", ["deployment", "serving runtime"])
+def test_many_families_have_the_time_to_start(name: str) -> None:
+    (container,) = pod_specs()[name]["containers"]
+    probe = container["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 3600
+
+
 def test_everything_selects_the_pods_of_the_deployment(exported: dict[str, set[str]]) -> None:
     labels = manifest("deployment")["spec"]["template"]["metadata"]["labels"]
     service, scaler = manifest("service"), manifest("horizontal-pod-autoscaler")["spec"]
