@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
@@ -22,6 +23,8 @@ from inference_requests import (
     infer,
 )
 from serving import ADMIN, Files, Serving, serving, small_settings
+
+from service.metrics import MAX_TASK_LABELS
 
 
 def probabilities(answer: httpx.Response) -> list[float]:
@@ -162,6 +165,20 @@ def test_requests_are_counted_by_task(small_files: Files) -> None:
         for task, code, count in (("digits", "200", 2), ("digits", "422", 1), ("_other", "404", 1)):
             assert fresh.metric("requests_total", task=task, code=code) == count
         assert fresh.metric("images_total", task="digits", tokens="reduced") == 2
+
+
+def test_a_model_beyond_those_that_are_counted_has_no_statistics(changeable: Serving) -> None:
+    client, path = changeable.client, "/v2/models/plain{}/stats"
+    assert client.post("/v1/tasks/plain/unload", headers=ADMIN).status_code == 200
+    for i in range(MAX_TASK_LABELS - 1):  # all beside that of `digits`
+        changeable.on_loop(partial(changeable.runtime.metrics.add_task, f"task-{i}", 1))
+    assert client.post("/v1/tasks/plain/load", headers=ADMIN).status_code == 200
+    for version in ("", "/versions/2"):
+        answer = client.get(path.format(version))
+        assert (answer.status_code, answer.json()["error_type"]) == (404, "unknown_task"), answer.text
+        assert answer.json()["error"] == "'plain' has no statistics: 100 other tasks have them"
+    assert [one["name"] for one in client.get("/v2/models/stats").json()["model_stats"]] == ["digits"]
+    assert client.get("/v2/models/digits/stats").status_code == client.get("/v2/models/plain").status_code == 200
 
 
 def test_no_model_is_ready_before_the_service_is(small_files: Files) -> None:

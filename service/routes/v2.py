@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from service.errors import UnknownTaskError
 from service.loaded import LoadedTask
-from service.metrics import Reading
+from service.metrics import MAX_TASK_LABELS, Reading
 from service.routes.common import MetricsDep, RuntimeDep, WholeDep, runtime_of
 from service.routes.described import Described, errors
 from service.statistics import Counted
@@ -107,8 +107,10 @@ async def get_config(task: ModelDep, runtime: RuntimeDep) -> ModelConfig:
 
 @router.get(VERSION + "/stats", **AT_VERSION, **_GET)
 @router.get(MODEL + "/stats", **_GET)
-def model_statistics(task: ModelDep, metrics: MetricsDep) -> AllStatistics:
-    """What a model did since the service started, over all of its versions."""
+def model_statistics(task: ModelDep, runtime: RuntimeDep, metrics: MetricsDep) -> AllStatistics:
+    """What a model did since the service started, over all of its versions; 404 if that is not counted."""
+    if not runtime.statistics.has(task.header.name):
+        raise UnknownTaskError(f"{task.header.name!r} has no statistics: {MAX_TASK_LABELS} other tasks have them")
     return _statistics(metrics, task)
 
 
