@@ -13,6 +13,9 @@ from service.loaded import LoadedTask
 
 logger = logging.getLogger(__name__)
 
+# No task can be called so: GET /v2/models/stats has the statistics of all, where the metadata of this one would be.
+_TAKEN = "stats"
+
 # Builds a task for service as the given generation; raises FpetError if it cannot.
 Load = Callable[[Task, int], LoadedTask]
 
@@ -42,7 +45,10 @@ class FirstsAlone:
 
 
 def parse(data: bytes, entry: Entry) -> Task:
-    """The task of the bytes of an entry's file; raises TaskError if they are none, or one of another name."""
+    """The task of the bytes of an entry's file; raises TaskError if they are none, or one of a name that it must not
+    have."""
+    if entry.name == _TAKEN:
+        raise TaskError(f"{entry.path}: no task can be called {_TAKEN!r}: its path has the statistics of all")
     task = Task.parse(data, entry.path)
     if task.header.name != entry.name:
         raise TaskError(f"{entry.path}: the file holds the task {task.header.name!r}, not {entry.name!r}")

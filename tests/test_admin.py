@@ -151,6 +151,21 @@ def test_no_name_leads_out_of_the_folder(changeable: Serving, files: Files, tmp_
     assert sorted(path.name for path in files.tasks.parent.iterdir()) == ["digits-1.bytes", "tasks"]
 
 
+def test_no_task_takes_the_place_of_the_statistics_of_all(changeable: Serving, files: Files, tmp_path: Path) -> None:
+    data, reason = task_file(tmp_path, "stats"), "stats.safetensors: no task can be called 'stats'"
+    refused = put(changeable, "stats", data)
+    assert (refused.status_code, refused.json()["error_type"]) == (422, "invalid_task")
+    assert refused.json()["error"].startswith(reason)
+    assert not (files.tasks / "stats.safetensors").exists()
+    (files.tasks / "stats.safetensors").write_bytes(data)
+    with serving(small_settings(files)) as started:
+        told = started.client.get("/v1/tasks/stats").json()
+        assert (told["state"], told["reason"].startswith(reason)) == ("failed", True)
+        assert started.classify(IMAGE).status_code == 200
+        models = started.client.get("/v2/models/stats").json()["model_stats"]
+        assert [one["name"] for one in models] == ["digits", "plain"]
+
+
 @contextmanager
 def full_disk() -> Iterator[None]:
     """No file of this process can grow beyond a few bytes."""
