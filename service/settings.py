@@ -19,18 +19,21 @@ SECRETS = ("admin_key", "api_keys")  # options that are no flags; each may be in
 
 Format = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
 
+_LEAST = 16  # characters of a key
 # What ends a header or is refused in one by the server, which takes all else; clients send keys in UTF-8.
 _IN_NO_HEADER = re.compile(r"[\0\n\v\f\r\ud800-\udfff]")
 
 
-def _can_be_sent(key: SecretStr) -> SecretStr:
+def _check_key(key: SecretStr) -> SecretStr:
     text = key.get_secret_value()
+    if len(text) < _LEAST:
+        raise ValueError(f"the key is too short; it needs at least {_LEAST} characters")
     if _IN_NO_HEADER.search(text) or text != text.strip(" \t"):  # around a header's value blanks mean nothing
         raise ValueError("no header can hold this key; it has to be one line of UTF-8, with no blanks around it")
     return key
 
 
-Key = Annotated[SecretStr, Field(min_length=16), AfterValidator(_can_be_sent)]
+Key = Annotated[SecretStr, AfterValidator(_check_key)]
 
 
 def _split(value: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from service.errors import reason_of
 from service.settings import PREFIX, Settings
 
 
@@ -46,6 +47,15 @@ def test_formats_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_values_out_of_bounds_are_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError, match=name):
         Settings(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"admin_key": "short"}, {"api_keys": "first-key-of-clients,short"}])
+def test_a_short_key_is_refused_in_characters(options: dict[str, str]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Settings(**options)  # type: ignore[arg-type]
+    (problem,) = refused.value.errors()
+    assert problem["loc"][0] in options
+    assert reason_of(problem) == "the key is too short; it needs at least 16 characters"
 
 
 @pytest.mark.parametrize("name", ["tasks", "backbone"])
