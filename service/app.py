@@ -25,7 +25,7 @@ from service.exchange import Exchange
 from service.failures import ERROR_TYPES, STATUS_CODES
 from service.hardware import DTYPES, name_dtype, pick_device
 from service.head_requests import HeadAsGet
-from service.limits import check_head
+from service.limits import check_body, check_head
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.middleware import Observed, failed
@@ -124,7 +124,7 @@ def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tra
     app.add_middleware(
         Observed,
         metrics=metrics,
-        checks=[check_head, lambda scope: check_queue(scope, app.state.runtime)],
+        checks=[check_body, check_head, lambda scope: check_queue(scope, app.state.runtime)],
         find_route=find_route,
         patience=settings.deadline,
         room=room,

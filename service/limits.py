@@ -1,4 +1,4 @@
-"""What a request's head may hold; limits on bodies are kept where bodies are read."""
+"""What a request's head may hold, and that its body is HTTP; limits on bodies are kept where bodies are read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ from starlette.types import Scope
 
 from service.errors import BadRequestError, HeadTooLargeError
 
+# Of a scope's state, if its body turned out to be no HTTP, of which nothing more is read: what its client is told.
+NO_HTTP = "no_http"
+
 MAX_HEAD_BYTES = 16 * 2**10  # of path, query and headers together
 MAX_HEADERS = 100
 MAX_PARAMETERS = 100
 
 _LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
+
+
+def check_body(scope: Scope) -> None:
+    """Called with every request, and again with each part of its body that is read.
+
+    Raises:
+        BadRequestError: if what came of the body is no HTTP. The connection then ends.
+    """
+    if NO_HTTP in scope["state"]:
+        raise BadRequestError(scope["state"][NO_HTTP], {"connection": "close"})
 
 
 def check_head(scope: Scope) -> None:

@@ -12,6 +12,7 @@ from service.chunks import IN_TINY_CHUNKS, LEAST
 from service.errors import BadRequestError, ClientGoneError, NotReadyError
 from service.exchange import UNTAKEN, Exchange, infers
 from service.failures import Failure
+from service.limits import check_body
 from service.lingering import CLOSE, Lingering
 from service.metrics import Metrics
 from service.request_id import HEADER, identified
@@ -82,6 +83,7 @@ class Observed:
             message = await lingering.receive()
             if IN_TINY_CHUNKS in scope["state"]:
                 raise BadRequestError(_TINY, {"connection": "close"})
+            check_body(scope)
             self._hold(exchange, scope, len(message.get("body", b"")))
             return message
 

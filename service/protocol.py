@@ -13,6 +13,7 @@ from service.connection import Connection
 from service.errors import BadRequestError
 from service.exchange import UNTAKEN
 from service.failures import Failure
+from service.limits import NO_HTTP
 from service.request_id import HEADER, new_id
 from service.together import HeadWithBody
 
@@ -70,10 +71,14 @@ class _Impatient(H11Protocol):
             self._wait()  # a part of the next head came along with the request
 
     def send_400_response(self, msg: str) -> None:
-        """Called when what arrives is no HTTP, be it in the middle of a body that the application reads."""
+        """Called when what arrives is no HTTP; in the middle of a body it is the application that answers."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # the application's own answer would come after this one
             self.cycle.message_event.set()
+            if self.conn.our_state is h11.SEND_RESPONSE:
+                self.cycle.scope["state"][NO_HTTP] = msg
+                self.cycle.more_body = False  # and nothing is read any more
+                return
+            self.cycle.disconnected = True  # the rest of its answer would reach nobody
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is out, or a part of it
             self.transport.close()
             return
