@@ -22,6 +22,7 @@ from torch import Tensor
 from fpet.errors import FpetError
 
 _LENGTH_BYTES = 8
+_CSV_END = "\r\n"
 _UNFINISHED = ".fpet-unfinished"
 _NAME_BYTES = 200
 _ABANDONED_SECONDS = 3600.0  # writing takes seconds
@@ -158,12 +159,16 @@ def write_folder(path: Path, files: Mapping[str, bytes], error: type[FpetError])
 
 def write_csv(path: Path, columns: Iterable[str], rows: Iterable[Iterable[object]], error: type[FpetError]) -> None:
     """Writes a table with a heading, as `write_atomically`; None is an empty field."""
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    table = "".join(map(_csv_line, [columns, *rows]))
     # The name of a file may be no UTF-8: its bytes are written as they are.
-    write_atomically(path, table.getvalue().encode(errors="surrogateescape"), error)
+    write_atomically(path, table.encode(errors="surrogateescape"), error)
+
+
+def _csv_line(fields: Iterable[object]) -> str:
+    """A field with a carriage return is quoted, as Python 3.11 does only where that is part of the line's end."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator=_CSV_END).writerow(fields)
+    return f"{line.getvalue().removesuffix(_CSV_END)}\n"
 
 
 def remove_abandoned(folder: Path) -> list[Path]:

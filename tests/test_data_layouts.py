@@ -88,10 +88,10 @@ def test_splits_by_other_names_are_not_taken_for_classes(names: tuple[str, ...],
         load(tmp_path)
 
 
-def test_what_windows_leaves_about_is_no_picture(tmp_path: Path) -> None:
+def test_what_windows_and_a_mac_leave_about_is_no_picture(tmp_path: Path) -> None:
     classes(tmp_path, {"ant": 3, "bee": 3})
     before = load(tmp_path).sha256
-    for name in ("Thumbs.db", "desktop.ini", "ant/Thumbs.db", "bee/Desktop.ini"):
+    for name in ("Thumbs.db", "desktop.ini", "ant/Thumbs.db", "bee/Desktop.ini", "Icon\r", "ant/Icon\r"):
         (tmp_path / name).write_text("no picture")
     assert load(tmp_path).sha256 == before
 

@@ -42,6 +42,15 @@ def test_a_table_takes_the_place_of_the_last_one_whole(tmp_path: Path) -> None:
     assert [one.run for one in read_rows(path)] == ["1", "2"]
 
 
+def test_a_table_holds_whatever_an_error_says(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    said = ["Icon\r: no picture", 'a "b",\nc', "\r", "caf\udce9"]
+    rows = [dataclasses.replace(ROW, run=str(seed), seed=seed, error=error) for seed, error in enumerate(said)]
+    for row in rows:
+        add_row(path, row)
+    assert read_rows(path) == rows
+
+
 def test_a_run_takes_the_place_of_a_failed_one_in_its_cell(tmp_path: Path) -> None:
     """As once data can be had that could not: with them it is another run."""
     path = tmp_path / "table.csv"

@@ -8,8 +8,8 @@ from unicodedata import category, normalize
 from fpet.errors import DataError
 from fpet.words import count
 
-# What Windows, a Mac's archiver and Synology's indexer leave among pictures; the last holds small copies of them.
-_CLUTTER = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")
+# What Windows, a Mac, its archiver and Synology's indexer leave among pictures; the last holds small copies of them.
+_CLUTTER = ("thumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir")
 _UNSPEAKABLE = ("Cc", "Cs")  # control characters, and bytes that are no text
 
 
