@@ -51,13 +51,22 @@ class Backbone:
         return hasattr(self.vit, "head_dist")
 
     def move(self, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
-        """Moves the weights to a device, as another floating type if one is given; UnsupportedError if they cannot be
-        there, or of that type.
+        """Moves the weights to a device, as another floating type if one is given.
 
         What `fpet.cpu.settle` or `fpet.gpu.settle` says of the device holds from now on.
+
+        Raises:
+            UnsupportedError: if they cannot be there, or of that type; if they were rounded and are to be of another
+                type than that, as which they are no longer those that the fingerprint is of.
         """
+        own = next(self.vit.parameters()).dtype
         if dtype is not None and not dtype.is_floating_point:
             raise UnsupportedError(f"weights are floating values, not {dtype}".replace("torch.", ""))
+        if dtype not in (None, own) and own.itemsize < torch.float32.itemsize:
+            raise UnsupportedError(
+                f"the weights were rounded to {own}, and are not what they were as {dtype}: load the backbone "
+                "anew".replace("torch.", "")
+            )
         try:
             torch.zeros(1, device=device).item()  # meta would take the weights, but holds no values
             cpu.settle(device)
@@ -65,6 +74,17 @@ class Backbone:
             self.vit.to(device=device, dtype=dtype)
         except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there, or is full
             raise UnsupportedError(f"the device '{device}' cannot be used: {reason(error)}") from error
+
+    def check_unchanged(self) -> None:
+        """Raises UnsupportedError if the weights are no longer those that the fingerprint is of, as after training or
+        rounding them; of rounded ones that still are (bfloat16, float16) it is not known.
+        """
+        exact = next(self.vit.parameters()).dtype.itemsize >= torch.float32.itemsize
+        if exact and fingerprint(self.vit) != self.fingerprint:
+            raise UnsupportedError(
+                "the backbone's weights were changed, and a task is of a frozen backbone: load it anew, or save what "
+                "it is now by `save_backbone` and load that"
+            )
 
 
 def create_backbone(
@@ -154,13 +174,15 @@ def save_backbone(
             weights are not finite, or the file cannot be written.
         UnsupportedError: if the forward pass does not cover the architecture.
     """
-    table: Any = vit.pretrained_cfg
-    normalization = {name: tuple(table[name]) for name in ("mean", "std")}
     state = {name: value.detach().float().cpu().contiguous() for name, value in vit.state_dict().items()}
     state = without_classifier(state)
     try:
-        description = Description(architecture, plain_arguments(arguments), normalization, dict(provenance))
-        described = blueprint(architecture, description.arguments)
+        arguments = plain_arguments(arguments)
+        described = blueprint(architecture, arguments)
+        # A model that `timm.create_model` did not make has no table of its own.
+        table: Any = getattr(vit, "pretrained_cfg", None) or described.pretrained_cfg
+        normalization = {name: tuple(table[name]) for name in ("mean", "std")}
+        description = Description(architecture, arguments, normalization, dict(provenance))
         check_weights(described, architecture, state)
         check_described(vit, described, state)
     except (BackboneError, UnsupportedError) as error:

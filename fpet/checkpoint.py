@@ -114,12 +114,20 @@ class Checkpoint:
             checkpoint = cls(**state, best=best and Best(**best))
         except Exception as error:  # torch's reader raises whatever a damaged file makes it trip over
             raise TaskError(f"{path}: not a complete checkpoint; delete it to train from the start") from error
-        if checkpoint.run != run:
+        if not _same(checkpoint.run, run):
             raise TaskError(
                 f"{path}: the checkpoint is of another run ({_compared(checkpoint.run, run)}); delete it, or write to "
                 "another file"
             )
         return checkpoint
+
+
+def _same(old: str, new: str) -> bool:
+    """Whether both are of one run, each as JSON: 1 is 1.0, and arguments have no order; old: as `_compared`."""
+    try:
+        return bool(json.loads(old) == json.loads(new))
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _compared(old: str, new: str) -> str:

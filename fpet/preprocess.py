@@ -87,6 +87,8 @@ def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype)
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         given = f"{images.dtype} {list(images.shape)}".removeprefix("torch.")
         raise TypeError(f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {given}")
+    if not each:
+        return images.to(dtype)
     mean, std = _constants(each[0].mean, each[0].std, images.device)
     if any(one != each[0] for one in each):  # what all have in common broadcasts, which is cheaper than a row an image
         rows = zip(*(_constants(one.mean, one.std, images.device) for one in each), strict=True)

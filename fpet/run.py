@@ -77,9 +77,10 @@ class Run:
         self.device = weight.device
         if weight.dtype != torch.float32:
             raise UnsupportedError(
-                f"the backbone is {weight.dtype}: to train it stays float32, until `Backbone.move`; a recipe's "
-                "precision says in what is multiplied".replace("torch.", "")
+                f"the backbone is {weight.dtype}: to train it is float32, as it was loaded; a recipe's precision says "
+                "in what is multiplied".replace("torch.", "")
             )
+        backbone.check_unchanged()
         self.autocast, self.scaler = mixed_precision(self.device, recipe.precision)
         torch.manual_seed(recipe.seed)
         self.model = new_model(header, backbone, drop_path=recipe.drop_path)

@@ -107,7 +107,7 @@ class Task:
 def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
     """A freshly initialised model of the task that `header` describes, for training, on the backbone's device.
 
-    What it adds to the backbone is float32, whatever that is.
+    What it adds to the backbone is float32, whatever that is: with one of another dtype it runs under autocast alone.
 
     Raises:
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
@@ -134,10 +134,7 @@ def _new_modules(adapter: Method, reducer: Method, head: HeadSpec, classes: int,
 
 
 def blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
-    """A task's `adapter`, `reducer` and `head` on the meta device: shapes without values. Tasks share it.
-
-    Raises what `new_model` does.
-    """
+    """A task's `adapter`, `reducer` and `head` on the meta device, which tasks share; raises what `new_model` does."""
     # What is no JSON has its words instead, in which the registry refuses it.
     methods = json.dumps([asdict(method) for method in (header.adapter, header.reducer)], default=repr)
     return _blueprint(methods, header.head, len(header.labels), geometry)
@@ -158,9 +155,10 @@ def save_task(path: str | os.PathLike[str], header: TaskHeader, model: AdaptedVi
     Raises:
         TaskError: if the header describes another model, naming what differs; if a value or a number of the header is
             not finite, or the file cannot be written.
-        UnsupportedError: for a model with low-bit weights that was itself built from a file.
+        UnsupportedError: for a model with low-bit weights that was itself built from a file, or a changed backbone.
     """
     path, tensors = Path(path), pack_module(model.trainable())
+    model.backbone.check_unchanged()
     _check_model(path, header, model, tensors)
     _write(path, header, tensors)
 

@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 import timm
 import torch
+from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
@@ -89,6 +90,15 @@ def test_a_classifier_is_left_out(tmp_path: Path, architecture: str) -> None:
     metadata = {"fpet": json.dumps({"architecture": architecture, "arguments": SMALL})}
     safetensors.torch.save_file(vit.state_dict(), tmp_path / "described.safetensors", metadata)
     assert load_backbone(tmp_path / "described.safetensors").fingerprint == loaded.fingerprint
+
+
+def test_a_model_that_timm_did_not_make_by_name_is_written_with_the_table_of_its_name(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    vit = VisionTransformer(num_classes=0, **SMALL)
+    save_backbone(tmp_path / "vit.safetensors", vit, VIT, SMALL, {})
+    loaded = load_backbone(tmp_path / "vit.safetensors")
+    assert torch.equal(features(loaded.vit), features(vit))
+    assert tuple(loaded.vit.pretrained_cfg["mean"]) == tuple(stock().pretrained_cfg["mean"])
 
 
 WITHOUT_SIZE = {name: value for name, value in SMALL.items() if name != "img_size"}

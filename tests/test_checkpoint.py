@@ -53,6 +53,15 @@ def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Data
         Checkpoint.load(path, "no JSON")
 
 
+def test_a_run_is_the_same_however_its_numbers_are_written(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    header = small_header(backbone, Method("adaptformer", {"dim": 4, "scale": 1}))
+    recipe = dataclasses.replace(RECIPE, epochs=2, weight_decay=0)
+    train(header, backbone, digits, recipe, tmp_path / "run.checkpoint")
+    written = small_header(backbone, Method("adaptformer", {"scale": 1.0, "dim": 4}))
+    again = Run(written, backbone, digits, dataclasses.replace(recipe, weight_decay=0.0))
+    assert Checkpoint.load(tmp_path / "run.checkpoint", again.identity).epoch == 2
+
+
 @pytest.mark.parametrize(
     ("run", "difference"),
     [

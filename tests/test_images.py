@@ -175,6 +175,7 @@ def test_what_is_no_tensor_is_not_resized() -> None:
 def test_normalisation_maps_the_range_as_configured() -> None:
     images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 1, 1)
     half = Preprocessing((1, 1)).normalize(images, torch.float32)
+    assert Preprocessing((1, 1)).normalize(images[:0], torch.bfloat16).dtype == torch.bfloat16
     assert half[:, :, 0, 0].tolist() == [[-1.0] * 3, [1.0] * 3]
     raw = Preprocessing((1, 1), mean=(0, 0, 0), std=(1, 1, 1)).normalize(images, torch.bfloat16)
     assert raw.dtype == torch.bfloat16

@@ -20,6 +20,7 @@ from fpet.header import Method
 from fpet.parallel import Group
 from fpet.recipe import Recipe
 from fpet.run import Run
+from fpet.task import new_model, save_task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -145,8 +146,34 @@ def test_the_labels_are_those_of_the_data(backbone: Backbone, digits: Dataset, l
 def test_a_backbone_that_trains_is_float32(digits: Dataset) -> None:
     backbone = small_backbone()
     backbone.move("cpu", torch.bfloat16)
-    with pytest.raises(UnsupportedError, match=r"the backbone is bfloat16: to train it stays float32, until"):
+    with pytest.raises(UnsupportedError, match=r"the backbone is bfloat16: to train it is float32, as it was loaded"):
         Run(small_header(backbone), backbone, digits, Recipe(batch_size=16))
+    for dtype in (torch.float32, torch.float16):
+        with pytest.raises(UnsupportedError, match=r"were rounded to bfloat16, .* as float(32|16): load the backbone"):
+            backbone.move("cpu", dtype)
+    backbone.move("cpu", torch.bfloat16)
+    backbone.vit.float()
+    with pytest.raises(UnsupportedError, match=r"the backbone's weights were changed, .*: load it anew"):
+        Run(small_header(backbone), backbone, digits, Recipe(batch_size=16))
+
+
+def test_a_task_of_a_changed_backbone_is_not_written(tmp_path: Path) -> None:
+    backbone = small_backbone()
+    header = small_header(backbone)
+    model = new_model(header, backbone)
+    with torch.no_grad():
+        next(backbone.vit.parameters()).mul_(2)
+    with pytest.raises(UnsupportedError, match=r"the backbone's weights were changed"):
+        save_task(tmp_path / "task.safetensors", header, model)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("target", [-1, 10])
+def test_targets_are_indices_into_the_labels(digits: Dataset, target: int) -> None:
+    targets = digits.test.targets.clone()
+    targets[3] = target
+    with pytest.raises(DataError, match=rf"targets of 10 classes are 0 to 9, not {target}$"):
+        dataclasses.replace(digits, test=Split(digits.test.images, targets))
 
 
 @pytest.mark.parametrize("targets", [torch.zeros(3, dtype=torch.int64), torch.zeros(4), torch.zeros(4, 1).long()])

@@ -13,6 +13,7 @@ from torch import Tensor
 from fpet.errors import DataError
 from fpet.prefetch import prefetched_batches
 from fpet.preprocess import Preprocessing
+from fpet.words import first
 
 TRAIN, VAL = 800, 200  # pictures of each of our own data sets, as many as VTAB-1K's have
 _RESIZED_AT_ONCE = 64
@@ -79,6 +80,12 @@ class Split:
     def __len__(self) -> int:
         return self.targets.shape[0]
 
+    def check_targets(self, classes: int) -> None:
+        """Raises DataError if a target is not one of 0 to `classes` - 1."""
+        wrong = self.targets[(self.targets < 0) | (self.targets >= classes)].unique().tolist()
+        if wrong:
+            raise DataError(f"targets of {classes} classes are 0 to {classes - 1}, not {first(map(str, wrong))}")
+
     def batches(self, preprocessing: Preprocessing, batch_size: int) -> Generator[tuple[Tensor, Tensor], None, None]:
         """Yields uint8 [B, 3, H, W] at the model's input size and targets int64 [B], in order.
 
@@ -111,6 +118,9 @@ class Dataset:
     test alone will do may train and val be empty, both. choices: what chose the splits beside the
     files, by name, such as a seed; fixed_test: whether they leave the test images as they are. skipped: pictures that
     were left out and why, in words.
+
+    Raises:
+        DataError: if a target is no index into the labels.
     """
 
     name: str
@@ -122,3 +132,7 @@ class Dataset:
     choices: Mapping[str, int] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     fixed_test: bool = False
+
+    def __post_init__(self) -> None:
+        for split in (self.train, self.val, self.test):
+            split.check_targets(len(self.labels))
