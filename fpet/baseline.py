@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from fpet.preprocess import Preprocessing
 
 _STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _MAX_ITERATIONS = 5000
-_SIDE = 64  # pixels, where the pictures are not all of one size
+_SIDE = 64  # pixels, where the pictures are larger, or not all of one size
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,35 @@ class Baseline:
     strength: float
 
 
-def raw_pixel_baseline(dataset: Dataset) -> Baseline:
-    """Fits on the training images, pixels in [0, 1], and tests on the test images.
+def check_baseline(dataset: Dataset) -> None:
+    """Raises DataError without training images, or without scikit-learn: before other work, not after it."""
+    if not len(dataset.train):
+        raise DataError(f"{dataset.name} has no training images to fit the baseline on")
+    _logistic_regression()
 
-    Pictures have the source's resolution, or 64x64 pixels if they are not all of one size.
 
-    Raises:
-        DataError: without scikit-learn, or if a picture cannot be read.
-    """
+def _logistic_regression() -> Any:
     try:
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
     except ImportError as error:
         raise DataError("the raw-pixel baseline needs scikit-learn: pip install scikit-learn") from error
+    return LogisticRegression(max_iter=_MAX_ITERATIONS, warm_start=True)
+
+
+def raw_pixel_baseline(dataset: Dataset) -> Baseline:
+    """Fits on the training images, pixels in [0, 1], and tests on the test images.
+
+    Pictures have the source's resolution, or 64x64 pixels if they are larger or not all of one size.
+
+    Raises:
+        DataError: as `check_baseline`, or if a picture cannot be read.
+    """
+    check_baseline(dataset)
     train, val, test = _pixels(dataset)
     if (train == train[:, :1]).all():  # grey: three equal channels would only weaken the regularisation
         train, val, test = train[:, :1], val[:, :1], test[:, :1]
     inputs, targets = train.flatten(1).numpy(), dataset.train.targets.numpy()
-    model = LogisticRegression(max_iter=_MAX_ITERATIONS, warm_start=True)
+    model = _logistic_regression()
     models = [copy.deepcopy(model.set_params(C=strength).fit(inputs, targets)) for strength in _STRENGTHS]
     scores = [float(fit.score(val.flatten(1).numpy(), dataset.val.targets.numpy())) for fit in models]
     best = max(range(len(models)), key=scores.__getitem__)
@@ -59,13 +72,14 @@ def raw_pixel_baseline(dataset: Dataset) -> Baseline:
 
 
 def _pixels(dataset: Dataset) -> list[Tensor]:
-    """Of the three splits, float32 [N, 3, h, w] in [0, 1]."""
+    """Of the three splits, float64 [N, 3, h, w] in [0, 1]: fitted in float32, a processor's rounding would decide."""
     splits = (dataset.train, dataset.val, dataset.test)
-    # Decoded twice, so that large pictures of several sizes are never held all at once.
+    # Decoded twice, so that large pictures are never held all at once.
     sizes = {split.images[i].shape for split in splits for i in range(len(split))}
-    resizing = Preprocessing((_SIDE, _SIDE)) if len(sizes) > 1 else None
+    small = len(sizes) == 1 and all(max(size) <= _SIDE for size in sizes)
+    resizing = None if small else Preprocessing((_SIDE, _SIDE))
 
     def pixels(image: Tensor) -> Tensor:
         return image if resizing is None else resizing.resize(image)
 
-    return [torch.stack([pixels(split.images[i]) for i in range(len(split))]).float() / 255 for split in splits]
+    return [torch.stack([pixels(split.images[i]) for i in range(len(split))]).double() / 255 for split in splits]

@@ -11,9 +11,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fpet.data import Split
+from fpet.errors import DataError, UnsupportedError
 from fpet.preprocess import Preprocessing
 from fpet.reducers.none import NoReduction
 from fpet.vit import AdaptedViT
+from fpet.words import count
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,13 @@ def summary(model: AdaptedViT, counted: Confusion) -> Evaluation:
 
 
 def tally(model: AdaptedViT, split: Split, given: Answers) -> Confusion:
-    """Counts a model's answers to a split."""
+    """Counts a model's answers to a split.
+
+    Raises:
+        DataError: if a target of the split is none of its classes.
+    """
     classes = len(next(model.head.parameters()))
+    split.check_targets(classes)
     reduced, unreduced = (_counts(split.targets, one, classes) for one in (given.reduced, given.unreduced))
     agreeing = int((given.reduced == given.unreduced).sum())
     return Confusion(reduced, unreduced, agreeing, float(given.tokens.double().mean()))
@@ -128,21 +135,34 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
     The model is put in evaluation mode; it runs in its own dtype, on its own device.
 
     Raises:
-        DataError: if a picture cannot be read.
+        DataError: if a picture cannot be read, or there is none.
+        UnsupportedError: if answers are not finite, as where the model's dtype overflows.
     """
+    if not len(split):
+        raise DataError("there are no images to test on")
     model.eval()
     reduces = not isinstance(model.reducer, NoReduction)
-    unreduced = model.unreduced()
+    full = model.unreduced()
     # Read when all are computed: a GPU need not wait for each batch.
-    found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    found: list[tuple[Tensor, ...]] = []
     with closing(split.batches(preprocessing, batch_size)) as batches:
         for images, _ in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
             logits, tokens = classify(model, images, preprocessing)
-            best = logits.argmax(dim=1)
-            plain = classify(unreduced, images, preprocessing)[0].argmax(dim=1) if reduces else best
-            found.append((best, plain, logits.softmax(dim=1).amax(dim=1), tokens))
-    reduced, plain, probabilities, left = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
-    return Answers(reduced, plain, probabilities, left, reduces)
+            plain = classify(full, images, preprocessing)[0] if reduces else logits
+            finite = (logits.isfinite() & plain.isfinite()).all(dim=1)
+            found.append((logits.argmax(dim=1), plain.argmax(dim=1), logits.softmax(dim=1).amax(dim=1), tokens, finite))
+    reduced, unreduced, probabilities, left, finite = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    if not finite.all():
+        without = int((~finite).sum())
+        raise UnsupportedError(f"{without} of {count(len(split), 'image')} have no answer: {not_finite(model)}")
+    return Answers(reduced, unreduced, probabilities, left, reduces)
+
+
+def not_finite(model: AdaptedViT) -> str:
+    """What is said of a model some of whose logits are not: the largest of such is no answer."""
+    dtype = next(model.vit.parameters()).dtype
+    said = f"the task's answers in {dtype} are not finite".replace("torch.", "")
+    return said if dtype == torch.float32 else f"{said}; those in float32 may be"
 
 
 def _mean_recall(counts: Tensor) -> float:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pictures
 import pytest
+import torch
 from peer import Answer, peer
 from serving import Files, Serving, write_task
 from small import small_backbone, small_header
 
 from fpet.cli import main
-from fpet.task import Task
+from fpet.task import Task, save_tensors
 from fpet.weights import embedded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,6 +95,23 @@ def test_a_label_keeps_to_its_line(
     assert main(["classify", images[0], *options]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert set(line.split("\t")[1::2]) == {r"'two\nlines'", r"'two\tfields'", r"'\x1b[2J'", "\u05d0"}
+
+
+@pytest.mark.parametrize("json_lines", [False, True])
+def test_an_answer_that_is_not_finite_is_an_error_of_its_image(
+    json_lines: bool, images: list[str], small_files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, file = Task.load(small_files.tasks / "digits.safetensors"), tmp_path / "large.safetensors"
+    large = {**task.tensors, "head.weight": torch.full_like(task.tensors["head.weight"], 3e38)}
+    save_tensors(file, task.header, large, small_backbone())
+    command = ["classify", images[0], "--task", str(file), "--backbone", str(small_files.backbone)]
+    assert main([*command, *["--json"] * json_lines]) == 1
+    captured = capsys.readouterr()
+    said = f"{images[0]}: the task's answers in float32 are not finite"
+    if json_lines:
+        assert json.loads(captured.out) == {"file": images[0], "error": said}
+    else:
+        assert captured == ("", f"fpet: {said}\n")
 
 
 @pytest.mark.parametrize("way", WAYS)

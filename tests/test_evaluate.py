@@ -13,8 +13,9 @@ from picture_files import picture
 from small import ADAPTFORMER, BDM, METHODS, perturb, small_backbone, small_digits, small_header
 from torch import Tensor
 
-from fpet.baseline import raw_pixel_baseline
-from fpet.data import Dataset, load_dataset
+from fpet.baseline import _pixels, raw_pixel_baseline
+from fpet.data import Dataset, Split, load_dataset
+from fpet.errors import DataError, UnsupportedError
 from fpet.evaluate import Confusion, Evaluation, answers, classify, evaluate, summary, tally
 from fpet.header import Method, TaskHeader
 from fpet.preprocess import Preprocessing
@@ -158,7 +159,33 @@ def test_pictures_of_several_sizes_are_resized_for_the_baseline(tmp_path: Path) 
 def test_splits_of_several_sizes_are_resized_for_the_baseline(digits: Dataset) -> None:
     larger = digits.test.resized(Preprocessing((16, 16))).images
     mixed = dataclasses.replace(digits, test=dataclasses.replace(digits.test, images=larger))
-    assert abs(raw_pixel_baseline(mixed).accuracy - raw_pixel_baseline(digits).accuracy) < 0.1
+    assert {part.shape[1:] for part in _pixels(mixed)} == {(3, 64, 64)}
+
+
+def test_large_pictures_are_resized_for_the_baseline(tmp_path: Path) -> None:
+    for index in range(20):
+        picture(tmp_path / "ab"[index % 2] / f"{index}.png", 200 * (index % 2) + index, (65, 40))
+    assert {part.shape[1:] for part in _pixels(load_dataset(str(tmp_path)))} == {(3, 64, 64)}
+
+
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_answers_that_are_not_finite_are_none(value: float, digits: Dataset) -> None:
+    preprocessing = Preprocessing((16, 16))
+    _, model = untrained(ADAPTFORMER, BDM, digits.test.resized(preprocessing).images)
+    with torch.no_grad():
+        model.head.get_parameter("weight")[0, 0] = value
+    with pytest.raises(UnsupportedError, match=r"60 of 60 images have no answer: .* in float32 are not finite$"):
+        answers(model, digits.test, preprocessing)
+
+
+def test_there_is_something_to_test_on_and_it_has_the_classes_of_the_task(digits: Dataset) -> None:
+    preprocessing = Preprocessing((16, 16))
+    _, model = untrained(ADAPTFORMER, BDM, digits.test.resized(preprocessing).images)
+    with pytest.raises(DataError, match="no images to test on"):
+        evaluate(model, Split([], torch.zeros(0, dtype=torch.int64)), preprocessing)
+    strange = dataclasses.replace(digits.test, targets=digits.test.targets - 1)
+    with pytest.raises(DataError, match=r"targets of 10 classes are 0 to 9, not -1$"):
+        evaluate(model, strange, preprocessing)
 
 
 def test_what_fails_half_way_leaves_no_threads(digits: Dataset) -> None:

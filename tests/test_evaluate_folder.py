@@ -78,7 +78,7 @@ def test_all_of_a_test_alone_is_tested(evaluate: Evaluate, tmp_path: Path, capsy
 def test_a_test_alone_fits_no_baseline(evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classes(tmp_path / "new" / "test", {"ant": 2, "bee": 2})
     assert main([*evaluate("ant", "bee"), "--baseline"]) == 2
-    assert capsys.readouterr() == ("", "fpet: --baseline: new has no training images to fit a classifier on\n")
+    assert capsys.readouterr() == ("", "fpet: new has no training images to fit the baseline on\n")
 
 
 def test_a_test_alone_is_loaded_only_where_it_will_do(tmp_path: Path) -> None:

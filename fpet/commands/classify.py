@@ -17,7 +17,7 @@ from fpet.commands import options
 from fpet.data.listing import visible
 from fpet.data.pictures import ImageFiles, is_special
 from fpet.errors import DataError, ImageError, UnsupportedError
-from fpet.evaluate import classify
+from fpet.evaluate import classify, not_finite
 from fpet.task import Task
 from fpet.vit import AdaptedViT
 from fpet.words import shown
@@ -159,25 +159,28 @@ def _compute(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[
     backbone.move(arguments.device, dtype)
     reduced = task.build(backbone, dtype, arguments.device)
     model = reduced if arguments.tokens == "reduced" else reduced.unreduced()
-    files = ImageFiles(tuple(images))
-    for start in range(0, len(files), _BATCH):
-        batch = range(start, min(start + _BATCH, len(files)))
-        yield from _answers(task, model, [_pixels(files, i, task) for i in batch], arguments.top_k)
+    for start in range(0, len(images), _BATCH):
+        yield from _answers(task, model, images[start : start + _BATCH], arguments.top_k)
 
 
-def _answers(task: Task, model: AdaptedViT, pixels: Sequence[Tensor | DataError], top_k: int) -> Iterator[Row]:
-    """Runs those of a batch that could be read."""
+def _answers(task: Task, model: AdaptedViT, paths: Sequence[Path], top_k: int) -> Iterator[Row]:
+    """Runs those of a batch that can be read."""
+    files = ImageFiles(tuple(paths))
+    pixels = [_pixels(files, i, task) for i in range(len(files))]
     readable = [one for one in pixels if isinstance(one, Tensor)]
     found: Iterator[tuple[Tensor, int]] = iter(())
     if readable:
         with torch.inference_mode():
             logits, left = classify(model, torch.stack(readable), task.header.preprocessing)
         found = zip(logits.cpu(), left.tolist(), strict=True)
-    for one in pixels:
+    for path, one in zip(paths, pixels, strict=True):
         if isinstance(one, DataError):
             yield {"error": str(one)}
             continue
         answer, tokens = next(found)
+        if not answer.isfinite().all():
+            yield {"error": f"{path}: {not_finite(model)}"}
+            continue
         yield {
             "task": task.header.name,
             "digest": task.digest,

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fpet.baseline import Baseline, raw_pixel_baseline
+from fpet.baseline import Baseline, check_baseline, raw_pixel_baseline
 from fpet.classes import check_classes
 from fpet.commands import options
 from fpet.commands.table import table
 from fpet.data import SOURCES, Dataset
 from fpet.data.pictures import ImageFiles
-from fpet.errors import DataError, TaskError, UnsupportedError
+from fpet.errors import DataError, TaskError
 from fpet.evaluate import Answers, Confusion, Evaluation, answers, summary, tally
 from fpet.files import write_csv
 from fpet.provenance import data_name, other_choices, trained_on_files
@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     task = options.task(arguments)
     dataset = _dataset(arguments, task)
     _check_fits(task, dataset)
-    if arguments.baseline and not len(dataset.train):
-        raise UnsupportedError(f"--baseline: {dataset.name} has no training images to fit a classifier on")
+    if arguments.baseline:
+        check_baseline(dataset)
     backbone = options.backbone(arguments)
     dtype = options.precision(arguments)
     backbone.move(arguments.device, dtype)
@@ -76,8 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
     found = answers(model, dataset.test, task.header.preprocessing, arguments.batch_size)
     counted = tally(model, dataset.test, found)
     evaluation = summary(model, counted)
-    if arguments.predictions is not None:
-        _write_predictions(arguments.predictions, dataset, found)
     classes = list(_classes(dataset.labels, counted)) if arguments.per_class else []
     baseline = raw_pixel_baseline(dataset) if arguments.baseline else None
     if arguments.json:
@@ -94,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(_lines(task, dataset, evaluation, counted, baseline)))
         if classes:
             print(f"\n{table(classes, _CLASS_COLUMNS)}")
+    if arguments.predictions is not None:  # last: what was found is told, though this may fail
+        _write_predictions(arguments.predictions, dataset, found)
     return 0
 
 
