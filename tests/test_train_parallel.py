@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -53,6 +54,9 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     for name, value in tasks[0].tensors.items():
         torch.testing.assert_close(tasks[1].tensors[name], value, rtol=1e-4, atol=1e-5, msg=name)
     assert sorted(path.name for path in two.iterdir()) == ["digits.csv", "digits.safetensors"]
+    logs = [csv.DictReader((folder / "digits.csv").read_text().splitlines()) for folder in (one, two)]
+    losses = [[float(row["loss"]) for row in log] for log in logs]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)  # of all images, not of one process's share
 
 
 # Each process has a folder of its own, as on two machines.

@@ -167,8 +167,10 @@ def test_stochastic_depth_drops_both_branches_but_not_what_stands_beside_them(ad
     assert not torch.allclose(kept, dropped, atol=0.1)
 
 
-def test_mean_pooling_weighs_tokens_by_size() -> None:
-    backbone = random_backbone("vit_tiny_patch16_224", {**SMALL, "global_pool": "avg", "fc_norm": False})
+@pytest.mark.parametrize("prefix", [0, 3], ids=["patches", "class token and registers too"])
+def test_mean_pooling_weighs_tokens_by_size(prefix: int) -> None:
+    arguments = {**SMALL, "global_pool": "avg", "fc_norm": False, "reg_tokens": 2, "pool_include_prefix": prefix > 0}
+    backbone = random_backbone("vit_tiny_patch16_224", arguments)
     geometry = backbone.geometry
     reducer = build_reducer("bdm", geometry, Layout.of(geometry), {"block": 1})
     model = AdaptedViT(backbone, build_adapter("none", geometry, {}), reducer, nn.Identity()).eval()
@@ -176,7 +178,7 @@ def test_mean_pooling_weighs_tokens_by_size() -> None:
     with torch.inference_mode():
         x, size = model.tokens(images)
         assert size is not None
-        x, size = x[:, 1:], size[:, 1:]
+        x, size = x[:, 3 - prefix :], size[:, 3 - prefix :]
         torch.testing.assert_close(model.features(images), (x * size).sum(1) / size.sum(1))
 
 
