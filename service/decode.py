@@ -42,14 +42,16 @@ class Decoder:
     """Decodes still images in the threads of `pool`, and large ones, one after another, in the one thread of `large`:
     who waits for its turn holds up no thread that could decode small ones.
 
-    formats: those accepted, by Pillow's names in lower case; max_pixels: of an image, before it is resized; at_once:
-    pixels of the largest that is not large.
+    formats: those accepted, by Pillow's names in lower case; max_pixels: of an image, before it is resized; ahead: how
+    many images of a request are given to the pool at once, which takes them in order of time: with more those of others
+    would wait behind all of them. at_once: pixels of the largest that is not large.
     """
 
     formats: tuple[str, ...]
     max_pixels: int
     pool: Executor
     large: Executor
+    ahead: int
     at_once: int = _LARGE
 
     def __post_init__(self) -> None:
@@ -63,7 +65,13 @@ class Decoder:
         """
         if len(images) == 1:  # as most requests have: a task for it would be the most of what happens here
             return [await self._in_turn(images[0], each, "")]
-        decoding = [asyncio.ensure_future(self._in_turn(data, each, f"image {i}: ")) for i, data in enumerate(images)]
+        turns = asyncio.Semaphore(self.ahead)
+
+        async def decoded(index: int, data: bytes) -> list[Tensor]:
+            async with turns:
+                return await self._in_turn(data, each, f"image {index}: ")
+
+        decoding = [asyncio.ensure_future(decoded(index, data)) for index, data in enumerate(images)]
         try:
             return await asyncio.gather(*decoding)
         finally:

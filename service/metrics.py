@@ -92,7 +92,7 @@ class Metrics:
         )
         self._request_seconds = self._histogram("request_duration_seconds", "Request to infer, to its answer.", "code")
         self.queue_seconds = self._histogram("queue_duration_seconds", "Decoded to the start of the forward.")
-        self.decode_seconds = self._histogram("decode_duration_seconds", "Decoding the images of a request.")
+        self.decode_seconds = self._histogram("decode_duration_seconds", "Decoding a request's images, waits included.")
         self._forward_duration = self._histogram("forward_duration_seconds", "One batch in the model.", "tokens")
         self._parallelism = self._gauge("parallelism", "Of a process: forwards at once, threads in each.", "of")
         self._trials = self._gauge(

@@ -12,14 +12,14 @@ class Pools:
     """forwards: answer requests; decode, large: their images, the latter one after the other; loader: changes the
     catalog; folder: folds tasks; explainer: draws what was merged; calibrator: times beside all these.
 
-    on_cpu: whether forwards compute on the processor.
+    on_cpu: whether forwards compute on the processor. decoders: how many threads `decode` has.
     """
 
     def __init__(self, settings: Settings, way: Parallelism, *, on_cpu: bool) -> None:
         # On a GPU the thread that gives it work must not wait for those that decode.
         self.forwards = torch_threads("forward", way.workers, way.threads, COMPUTING if on_cpu else 0)
-        decoders = settings.decode_threads or share_of_cores(settings.processes)
-        self.decode = torch_threads("decode", decoders, 1, DECODING)
+        self.decoders = settings.decode_threads or share_of_cores(settings.processes)
+        self.decode = torch_threads("decode", self.decoders, 1, DECODING)
         self.large = torch_threads("large", 1, 1)
         self.loader, self.folder, self.explainer = (
             torch_threads(name, 1, way.threads) for name in ("loader", "folder", "explainer")

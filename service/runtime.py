@@ -65,7 +65,7 @@ class Runtime:
         self.folding = Folding(settings, metrics, engine, pools.folder, catalog.serving, read=catalog.read)
         self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, pools.decode)
-        decoder = Decoder(settings.formats, settings.max_pixels, pools.decode, pools.large)
+        decoder = Decoder(settings.formats, settings.max_pixels, pools.decode, pools.large, 2 * pools.decoders)
         self.explanations = Explanations(engine, decoder, pools.explainer)
         self.batcher: Batcher[Group, Work, Output] = Batcher(
             self._run,

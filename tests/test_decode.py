@@ -35,7 +35,7 @@ def decode(data: bytes, max_pixels: int = 50_000_000) -> torch.Tensor:
 def decoder() -> Iterator[Decoder]:
     """For which 24x18 pixels are as many as are decoded at once, and 100x100 the most of all."""
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as large:
-        yield Decoder(FORMATS, 10_000, pool, large, at_once=24 * 18)
+        yield Decoder(FORMATS, 10_000, pool, large, ahead=4, at_once=24 * 18)
 
 
 @pytest.mark.parametrize("kind", pictures.LEGITIMATE)
@@ -174,11 +174,15 @@ class Held(ThreadPoolExecutor):
 @pytest.mark.anyio
 async def test_beside_a_bad_one_the_others_need_not_be_decoded() -> None:
     with Held() as pool:
+        decoder = Decoder(FORMATS, 10_000, pool, pool, ahead=4)
         with pytest.raises(BadImageError, match=r"^image 0:"):
-            await Decoder(FORMATS, 10_000, pool, pool).decode([b"no image", *[pictures.png()] * 3], [PREPROCESSING])
+            await decoder.decode([b"no image", *[pictures.png()] * 5], [PREPROCESSING])
         await asyncio.sleep(0)
         pool.gate.set()
-    assert [future.cancelled() for future in pool.given] == [False, True, True, True]
+    first, *others = (future.cancelled() for future in pool.given)
+    assert not first
+    assert len(others) >= 3
+    assert all(others)
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,20 @@ async def test_large_images_take_turns_and_small_ones_do_not_wait(decoder: Decod
     for (one,) in await decoding:
         assert torch.equal(one, PREPROCESSING.resize(decode(large)))
     assert len(set(waiting.begun)) == 1
+
+
+@pytest.mark.anyio
+async def test_an_image_does_not_wait_for_all_images_of_another_request(decoder: Decoder) -> None:
+    many, waiting = [pictures.png()] * 32, Waiting((16, 16))
+    decoding = asyncio.ensure_future(decoder.decode(many, [waiting]))
+    for _ in range(3):
+        await asyncio.sleep(0)  # then the pool has what it is given of them
+    alone = asyncio.ensure_future(decoder.decode([pictures.png(1)], [PREPROCESSING]))
+    await asyncio.sleep(0)
+    waiting.gate.set()
+    await alone
+    assert len(waiting.begun) < len(many)
+    assert len(await decoding) == len(many)
 
 
 @pytest.mark.anyio
