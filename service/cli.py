@@ -31,11 +31,14 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
             continue
         default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
         shown = "" if default is None else f"; default {default}"
+        chosen, switch = get_origin(field.annotation) is Literal, field.annotation is bool
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             default=argparse.SUPPRESS,
-            choices=get_args(field.annotation) if get_origin(field.annotation) is Literal else None,
-            metavar=None if get_origin(field.annotation) is Literal else name.rsplit("_", 1)[-1].upper(),
+            nargs="?" if switch else None,
+            const="true" if switch else None,
+            choices=get_args(field.annotation) if chosen else None,
+            metavar=None if chosen else "true|false" if switch else name.rsplit("_", 1)[-1].upper(),
             help=f"{field.description} [{PREFIX}{name.upper()}{shown}]",
         )
 

@@ -121,7 +121,7 @@ def test_a_broken_picture_of_any_split_is_named_at_once(damage: str, name: str, 
     else:
         (folder / name).unlink()
         (folder / name).symlink_to("nowhere")
-    what_to_do = r"\(skip_broken leaves them out; what is no image may also be moved elsewhere\)"
+    what_to_do = r"\(--skip-broken leaves them out; what is no image may also be moved elsewhere\)"
     with pytest.raises(DataError, match=rf"1 of 12 pictures cannot be read {what_to_do}: {name}: "):
         load(folder)
     left = load(folder, skip_broken=True)

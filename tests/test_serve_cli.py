@@ -48,6 +48,16 @@ def test_a_flag_wins_over_the_environment(parser: argparse.ArgumentParser, monke
     assert (settings.max_batch, settings.port, settings.formats) == (4, 9000, ("png", "gif"))
 
 
+def test_a_switch_may_stand_alone(parser: argparse.ArgumentParser) -> None:
+    def switches(*flags: str) -> tuple[bool, bool]:
+        settings = read_settings(parser.parse_args(["serve", *flags]))
+        return settings.cuda_graphs, settings.watch
+
+    assert switches() == (False, True)
+    assert switches("--cuda-graphs", "--watch") == (True, True)
+    assert switches("--cuda-graphs=false", "--watch=false") == (False, False)
+
+
 def test_a_wrong_value_is_one_line_that_names_flag_and_variable(
     parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
