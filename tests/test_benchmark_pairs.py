@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import blocks, pairs
+from benchmarks import tables as accuracies
 from benchmarks.summary import read_tables
 from fpet.results import Row
 
@@ -53,6 +54,26 @@ def test_the_pages_of_blocks_are_what_the_commands_print(name: str, data: list[s
     page, rows = (RESULTS / f"{name}.md").read_text(), read_tables([RESULTS / f"{name}.csv"])
     assert pairs.markdown(rows).partition("## Pairs")[0] in page
     assert blocks.markdown(blocks.of_data(rows, data)).partition("## Cond")[0] in page
+
+
+def test_the_page_of_the_papers_table_3_is_what_the_commands_print_and_its_steps_add_up() -> None:
+    page, rows = (RESULTS / "reductions-tasks.md").read_text(), read_tables([RESULTS / "reductions-tasks.csv"])
+    assert pairs.markdown(rows).partition("## Pairs")[0] in page
+    assert accuracies.markdown(rows).partition("## Cost")[0] in page
+    accuracy = {(row.method, row.data): 100 * (row.test_accuracy or 0) for row in rows}
+    steps = {
+        "a checkerboard, to BSM": ("BSM-AdaptFormer", "BSM-AdaptFormer, checkerboard"),
+        "refined keys without gradient stop, to the checkerboard": (
+            "BSM-AdaptFormer, checkerboard",
+            "FPET-AdaptFormer, no gradient stop",
+        ),
+        "the gradient stop, to refined keys": ("FPET-AdaptFormer, no gradient stop", "FPET-AdaptFormer"),
+    }
+    for step, (before, after) in steps.items():
+        each = [accuracy[after, data] - accuracy[before, data] for data in dict.fromkeys(row.data for row in rows)]
+        error = statistics.stdev(each) / len(each) ** 0.5
+        changes = [f"{one:+.2f}" for one in each] + [f"{statistics.fmean(each):+.2f} ({error:.2f})"]
+        assert f"| {step} | {' | '.join(changes)} |" in page
 
 
 def test_the_means_over_both_machines_are_those_of_their_pairs() -> None:
