@@ -45,7 +45,7 @@ def new_backbone() -> Backbone:
     torch.manual_seed(0)
     backbone = create_backbone("vit_tiny_patch16_224", SMALL)
     perturb(backbone.vit, 0.05)
-    return backbone
+    return create_backbone("vit_tiny_patch16_224", SMALL, backbone.vit.state_dict())
 
 
 def header_of(backbone: Backbone, adapter: str, reducer: str) -> TaskHeader:

@@ -34,7 +34,7 @@ def backbone_of(architecture: str, arguments: dict[str, object]) -> Backbone:
     torch.manual_seed(0)
     backbone = create_backbone(architecture, {**ARGUMENTS, **arguments})
     perturb(backbone.vit, 0.05)
-    return backbone
+    return create_backbone(architecture, backbone.arguments, backbone.vit.state_dict())
 
 
 def images_for(backbone: Backbone) -> torch.Tensor:

@@ -37,8 +37,8 @@ def zeros_and_ones(digits: Dataset) -> Dataset:
         pixels = torch.stack([split.images[i][0] for i in index.tolist()])
         return Split(ImageTensor(pixels), split.targets[index])
 
-    train, val = first(digits.train, 96), first(digits.val, 40)
-    return dataclasses.replace(digits, labels=("0", "1"), train=train, val=val)
+    train, val, test = first(digits.train, 96), first(digits.val, 40), first(digits.test, 40)
+    return dataclasses.replace(digits, labels=("0", "1"), train=train, val=val, test=test)
 
 
 def weights(trained: Trained) -> dict[str, Tensor]:

@@ -13,7 +13,6 @@ from torch import Tensor
 from fpet.errors import DataError
 from fpet.prefetch import prefetched_batches
 from fpet.preprocess import Preprocessing
-from fpet.words import first
 
 TRAIN, VAL = 800, 200  # pictures of each of our own data sets, as many as VTAB-1K's have
 _RESIZED_AT_ONCE = 64
@@ -82,9 +81,11 @@ class Split:
 
     def check_targets(self, classes: int) -> None:
         """Raises DataError if a target is not one of 0 to `classes` - 1."""
-        wrong = self.targets[(self.targets < 0) | (self.targets >= classes)].unique().tolist()
-        if wrong:
-            raise DataError(f"targets of {classes} classes are 0 to {classes - 1}, not {first(map(str, wrong))}")
+        if not len(self):
+            return
+        least, most = (int(one) for one in self.targets.aminmax())
+        if least < 0 or most >= classes:
+            raise DataError(f"targets of {classes} classes are 0 to {classes - 1}, not {least if least < 0 else most}")
 
     def batches(self, preprocessing: Preprocessing, batch_size: int) -> Generator[tuple[Tensor, Tensor], None, None]:
         """Yields uint8 [B, 3, H, W] at the model's input size and targets int64 [B], in order.
