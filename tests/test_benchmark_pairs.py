@@ -38,9 +38,9 @@ def test_the_mean_over_pairs_is_the_one_on_the_page(rows: list[Row]) -> None:
     assert "- epochs: 10\n" in text
 
 
-def test_the_page_of_the_shipped_backbone_is_what_the_command_prints() -> None:
-    page = (RESULTS / "pairs.md").read_text()
-    assert pairs.markdown(read_tables([RESULTS / "pairs.csv"])) in page
+@pytest.mark.parametrize("name", ["pairs", "methods-short"])
+def test_the_pages_of_the_shipped_backbone_are_what_the_command_prints(name: str) -> None:
+    assert pairs.markdown(read_tables([RESULTS / f"{name}.csv"])) in (RESULTS / f"{name}.md").read_text()
 
 
 @pytest.mark.parametrize(
