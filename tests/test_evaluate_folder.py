@@ -77,7 +77,8 @@ def test_all_of_a_test_alone_is_tested(evaluate: Evaluate, tmp_path: Path, capsy
 
 def test_a_test_alone_fits_no_baseline(evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classes(tmp_path / "new" / "test", {"ant": 2, "bee": 2})
-    assert main([*evaluate("ant", "bee"), "--baseline"]) == 2
+    missing = ["--backbone", str(tmp_path / "none.safetensors")]
+    assert main([*evaluate("ant", "bee"), "--baseline", *missing]) == 2  # said before anything is classified
     assert capsys.readouterr() == ("", "fpet: new has no training images to fit the baseline on\n")
 
 
@@ -165,6 +166,17 @@ def test_the_answer_to_each_file_is_written(
     refused = f"fpet: {written}: it is there already; delete it or name another --predictions\n"
     assert capsys.readouterr() == ("", refused)
     assert written.read_bytes() == before
+
+
+def test_answers_that_cannot_be_written_are_counted_all_the_same(
+    evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classes(tmp_path / "new" / "test", {"ant": 3, "bee": 2})
+    (tmp_path / "file").touch()
+    assert main([*evaluate("ant", "bee"), "--predictions", str(tmp_path / "file" / "mine.csv")]) == 2
+    captured = capsys.readouterr()
+    assert "mine on 5 test images of new" in captured.out
+    assert "cannot be written" in captured.err
 
 
 def test_answers_to_images_that_are_no_files_have_their_index(
