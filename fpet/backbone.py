@@ -75,6 +75,16 @@ class Backbone:
         except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there, or is full
             raise UnsupportedError(f"the device '{device}' cannot be used: {reason(error)}") from error
 
+    def check_trainable(self) -> None:
+        """Raises UnsupportedError unless a task can be trained on it: it is float32, and as `check_unchanged` asks."""
+        dtype = next(self.vit.parameters()).dtype
+        if dtype != torch.float32:
+            raise UnsupportedError(
+                f"the backbone is {dtype}: to train it is float32, as it was loaded; a recipe's precision says in what "
+                "is multiplied".replace("torch.", "")
+            )
+        self.check_unchanged()
+
     def check_unchanged(self) -> None:
         """Raises UnsupportedError if the weights are no longer those that the fingerprint is of, as after training or
         rounding them; of rounded ones that still are (bfloat16, float16) it is not known.

@@ -97,7 +97,7 @@ class Answers:
 
 
 def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Evaluation:
-    """Classifies a split with and without token reduction, as `answers`, which raises the same, and sums up."""
+    """Classifies a split with and without token reduction, and sums up; raises what `answers` and `tally` do."""
     return summary(model, tally(model, split, answers(model, split, preprocessing, batch_size)))
 
 

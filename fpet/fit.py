@@ -133,7 +133,7 @@ def finish(fitted: Fitted, dataset: Dataset, recipe: Recipe) -> tuple[TaskHeader
     """Looks at the test images, once and after all choices; returns the header with its provenance, and the result.
 
     Raises:
-        DataError: if a picture cannot be read.
+        DataError, UnsupportedError: as `evaluate`.
     """
     tested = evaluate(fitted.trained.model, dataset.test, fitted.header.preprocessing)
     origin = provenance(dataset, recipe, fitted.trained, tested)

@@ -73,14 +73,8 @@ class Run:
             raise DataError(f"{dataset.name} has no validation images, on which the epoch is chosen")
         if recipe.batch_size % group.size:
             raise UnsupportedError(f"a batch of {recipe.batch_size} cannot be shared among {group.size} processes")
-        weight = next(backbone.vit.parameters())
-        self.device = weight.device
-        if weight.dtype != torch.float32:
-            raise UnsupportedError(
-                f"the backbone is {weight.dtype}: to train it is float32, as it was loaded; a recipe's precision says "
-                "in what is multiplied".replace("torch.", "")
-            )
-        backbone.check_unchanged()
+        backbone.check_trainable()
+        self.device = next(backbone.vit.parameters()).device
         self.autocast, self.scaler = mixed_precision(self.device, recipe.precision)
         torch.manual_seed(recipe.seed)
         self.model = new_model(header, backbone, drop_path=recipe.drop_path)

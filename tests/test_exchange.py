@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -10,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 import service.routes
+from service.admission import find_route
 from service.exchange import inferring, infers
 from service.routes.described import Described, errors
 
@@ -31,6 +33,15 @@ def test_these_and_no_others_infer() -> None:
         ("POST", "/v2/models/{model}/versions/{version}/infer"),
     }
     assert len(list(every_route())) > 25
+
+
+def test_what_was_refused_before_it_was_routed_is_told_its_route() -> None:
+    for route in every_route():
+        path = re.sub(r"\{\w+\}", "x", route.path)
+        for method in route.methods:
+            scope = {"type": "http", "method": method, "path": path, "headers": []}
+            assert find_route(scope) == infers(route), path
+            assert getattr(scope.get("route"), "path", None) == (route.path if infers(route) else None)
 
 
 def test_what_a_route_describes_does_not_change_what_it_does() -> None:
