@@ -29,7 +29,8 @@ def curves(results: Results) -> tuple[Curves, Spread | None]:
     """Mean accuracy by reduction and block, and that of no reduction, if they are there on all tasks.
 
     Raises:
-        SystemExit: naming the adapters, if there are several: nothing tells their rows apart.
+        SystemExit: naming the adapters, if there are several, or a method that another has the place of: nothing tells
+            their rows apart.
     """
     adapters = dict.fromkeys(f"{row.adapter} {row.adapter_arguments}" for row in results.rows)
     if len(adapters) > 1:
@@ -42,11 +43,14 @@ def curves(results: Results) -> tuple[Curves, Spread | None]:
         block = arguments.pop("block", None)
         if mean is None:
             continue
+        others = ", ".join(f"{name} = {json.dumps(value)}" for name, value in arguments.items())
+        name = f"{row.reducer} ({others})" if others else row.reducer
+        if block in found.get(name, {}) or (row.reducer == NONE and baseline is not None):
+            raise SystemExit(f"curves have one method a reduction and block; {method} is a second of {name}")
         if row.reducer == NONE:
             baseline = mean
         elif isinstance(block, int):
-            others = ", ".join(f"{name} = {json.dumps(value)}" for name, value in arguments.items())
-            found.setdefault(f"{row.reducer} ({others})" if others else row.reducer, {})[block] = mean
+            found.setdefault(name, {})[block] = mean
     return found, baseline
 
 

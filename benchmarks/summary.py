@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from collections import defaultdict
@@ -9,9 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fpet.adapters import ADAPTERS
 from fpet.data import SOURCES
 from fpet.data.vtab import VTAB_1K
 from fpet.errors import TaskError
+from fpet.header import Method
+from fpet.registry import completed
 from fpet.results import Row, read_rows
 
 _RECIPE = (
@@ -28,7 +32,7 @@ _RECIPE = (
     "search_scale",
 )
 # A run without token reduction is the measure of another if they agree in all of these.
-_SHARED = ("data", "seed", "adapter", "adapter_arguments", "head_bits", *_RECIPE)
+_SHARED = ("data", "seed", "adapter", "head_bits", *_RECIPE)
 _CONDITIONS = ("backbone", "device", "threads", "memory", "fpet", "torch")
 _READING = re.compile(r"( \w+=\w+)+$")  # what a plan's label says behind the source
 Value = Callable[[Row], float | None]
@@ -145,8 +149,11 @@ def _group(data: str) -> str:
 
 
 def _place(row: Row) -> tuple[object, ...]:
-    # Tables without the scales to choose from have the one that was chosen.
-    return row.scale is not None, *(getattr(row, name) for name in (*_SHARED, *_CONDITIONS))
+    # Tables without the scales to choose from have the one that was chosen. Arguments are those of a plan as it was
+    # written: in any order, and with or without what is left out.
+    adapter = completed(ADAPTERS, Method(row.adapter, json.loads(row.adapter_arguments or "{}")))
+    arguments = json.dumps(adapter.arguments, sort_keys=True)
+    return row.scale is not None, arguments, *(getattr(row, name) for name in (*_SHARED, *_CONDITIONS))
 
 
 def conditions(rows: Sequence[Row]) -> list[str]:

@@ -43,6 +43,20 @@ def test_the_pages_of_the_shipped_backbone_are_what_the_command_prints(name: str
     assert pairs.markdown(read_tables([RESULTS / f"{name}.csv"])) in (RESULTS / f"{name}.md").read_text()
 
 
+def test_the_page_of_the_methods_says_what_its_table_has() -> None:
+    page, rows = (RESULTS / "methods-short.md").read_text(), read_tables([RESULTS / "methods-short.csv"])
+    assert accuracies.markdown(rows).partition("## Cost")[0] in page
+    assert len(rows) == 17 * 6
+    elsewhere = {"FPET-AdaptFormer", "FPET-LoRA"}
+    new = [100 * pair.difference for pair in pairs.pairs_of(rows) if pair.reduced.method not in elsewhere]
+    mean = f"{statistics.fmean(new):+.2f} ({statistics.stdev(new) / len(new) ** 0.5:.2f})"
+    assert f"the 1-bit adapters and RepAdapter, {mean}:" in page
+    assert (
+        f"| {len(new)} | 1-bit adapters and RepAdapter ([tables](benchmarks/results/methods-short.md)) | {mean} |"
+        in (RESULTS.parent.parent / "README.md").read_text()
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "data"),
     [

@@ -153,6 +153,25 @@ def test_curves_of_several_adapters_are_refused() -> None:
         blocks.markdown([*ROWS, other])
 
 
+def test_curves_of_two_methods_in_one_place_are_refused() -> None:
+    for other in (
+        dataclasses.replace(ROWS[0], method="1 bit", head_bits=1),
+        dataclasses.replace(ROWS[4], method="1 bit", head_bits=1),
+    ):
+        rows = [one for one in ROWS if one.data == "digits" and one.seed == 0]
+        with pytest.raises(SystemExit, match="one method a reduction and block; 1 bit is a second of"):
+            blocks.markdown([*rows, other])
+
+
+def test_an_adapters_arguments_may_be_written_in_any_way() -> None:
+    plain = dataclasses.replace(BASE, adapter_arguments='{"dim": 4, "scale": 2.0}')
+    for written in ('{"scale": 2.0, "dim": 4}', '{"dim": 4, "scale": 2}', '{"dim": 4, "scale": 2.0, "bits": 32}'):
+        reduced = row("FPET", "digits", 0, 0.4, block=6, adapter_arguments=written)
+        assert Results([plain, reduced]).without(reduced) is plain
+    other = row("FPET", "digits", 0, 0.4, block=6, adapter_arguments='{"dim": 8, "scale": 2.0}')
+    assert Results([plain, other]).without(other) is None
+
+
 def test_a_load_waits_for_its_answers_and_an_offer_does_not(service: Serving) -> None:
     def request() -> bytes:
         return post(service.address[1], "/v1/tasks/digits/classify", pictures()[0])
