@@ -20,6 +20,7 @@ from fpet.backbone_names import fit, refuse_transformers, without_classifier
 from fpet.backbone_timm import blueprint, make_vit
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import write_safetensors
+from fpet.json_values import check_json
 from fpet.preprocess import Triple
 from fpet.tokens import Geometry
 from fpet.words import reason
@@ -181,7 +182,7 @@ def save_backbone(
 
     Raises:
         BackboneError: if they describe another model, naming the first key that does not fit, or what differs; if the
-            weights are not finite, or the file cannot be written.
+            weights are not finite, `provenance` holds what is no JSON, or the file cannot be written.
         UnsupportedError: if the forward pass does not cover the architecture.
     """
     state = {name: value.detach().float().cpu().contiguous() for name, value in vit.state_dict().items()}
@@ -192,9 +193,12 @@ def save_backbone(
         # A model that `timm.create_model` did not make has no table of its own.
         table: Any = getattr(vit, "pretrained_cfg", None) or described.pretrained_cfg
         normalization = {name: tuple(table[name]) for name in ("mean", "std")}
+        check_json(dict(provenance), "provenance")
         description = Description(architecture, arguments, normalization, dict(provenance))
         check_weights(described, architecture, state)
         check_described(vit, described, state)
-    except (BackboneError, UnsupportedError) as error:
-        raise type(error)(f"{path}: {error}") from error
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{path}: {error}") from error
+    except (BackboneError, ValueError) as error:
+        raise BackboneError(f"{path}: {error}") from error
     write_safetensors(Path(path), state, description.metadata(), BackboneError)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from weakref import WeakSet
 
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -14,16 +16,23 @@ def saved_bytes(loss: Callable[[], Tensor], owned: Iterable[Tensor]) -> int:
     Each piece of memory counts once, whole, however many views of it are kept; those of `owned`, the model's own
     parameters and buffers, do not. The number does not depend on the machine's load or on what ran before.
     """
-    own = {tensor.untyped_storage().data_ptr() for tensor in owned}
-    kept: dict[int, int] = {}
+    held: WeakSet[_Held] = WeakSet()
 
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # or an output would keep its function, and that the output
+    def hold(tensor: Tensor) -> _Held:
+        one = _Held(tensor.detach())  # or an output would keep its function, and that the output
+        held.add(one)
+        return one
 
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
-        alive = loss()  # an address is not used again while the graph holds it
+    with saved_tensors_hooks(hold, lambda one: one.tensor):
+        alive = loss()  # what does not lead to it is gone by now
+    storages = [one.tensor.untyped_storage() for one in held]
     del alive
-    return sum(kept.values())
+    kept = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    return sum(kept[place] for place in kept.keys() - {tensor.untyped_storage().data_ptr() for tensor in owned})
+
+
+@dataclass(eq=False)
+class _Held:
+    """What lives as long as a graph keeps this tensor."""
+
+    tensor: Tensor

@@ -80,6 +80,19 @@ class Catalog(Entries):
         entry = self._begin(self.entry(name))
         return self._end(entry, self._try(entry, self._load))
 
+    def notice(self, name: str) -> Entry:
+        """The task of that name, also if its file lies in the folder and nobody has looked there since it came.
+
+        Raises:
+            UnknownTaskError: if there is no such task.
+            StorageError: if the folder is gone.
+        """
+        if self.find(name) is None:
+            self._files.require()
+            if path := self._files.files().get(name):
+                self._replace(Entry(name, path))
+        return self.entry(name)
+
     def load_all(self, names: Iterable[str], pool: Executor) -> list[Entry]:
         """As `load`, of several tasks, which threads of the pool read and build beside each other.
 

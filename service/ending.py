@@ -9,8 +9,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, NoReturn
 
 from service.settings import Settings
 
@@ -43,6 +44,18 @@ class Threads(ThreadPoolExecutor):
 
         super().__init__(count, thread_name_prefix=name, initializer=initialise)
         self._own = own
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """As the pool does, but what is cancelled keeps nothing: the pool holds a call until a thread comes to it, and
+        the image of a request that is over would wait there, in no count."""
+        held = [partial(call, *args, **options)]
+
+        def made() -> Any:
+            return held.pop()()
+
+        future = super().submit(made)
+        future.add_done_callback(lambda _: held.clear())
+        return future
 
     def end(self, until: float) -> list[str]:
         """Leaves undone what no thread has begun, and waits for the threads until that time of the monotonic clock; the

@@ -41,6 +41,18 @@ def test_a_task_is_taken_out_of_service_and_put_back(changeable: Serving) -> Non
     assert changeable.classify(IMAGE).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/tasks/letters/load", "/v2/repository/models/letters/load"])
+def test_a_file_that_was_put_into_the_folder_is_loaded(
+    changeable: Serving, files: Files, tmp_path: Path, path: str
+) -> None:
+    assert changeable.client.post(path, headers=ADMIN).status_code == 404
+    (files.tasks / "letters.safetensors").write_bytes(task_file(tmp_path, "letters"))
+    for change in ("unload", "pin"):  # of what nobody has asked for
+        assert changeable.client.post(f"/v1/tasks/letters/{change}", headers=ADMIN).status_code == 404
+    assert changeable.client.post(path, headers=ADMIN).status_code == 200
+    assert changeable.classify(IMAGE, "letters").json()["generation"] == 1
+
+
 @pytest.mark.parametrize("path", ["/v1/tasks/digits/load", "/v2/repository/models/digits/load"])
 def test_a_file_that_cannot_be_loaded_is_refused_and_the_old_one_serves(
     changeable: Serving, files: Files, path: str

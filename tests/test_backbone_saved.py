@@ -169,3 +169,18 @@ def test_an_argument_that_the_file_leaves_out_is_not_chosen_anew() -> None:
     """It is timm's own default then, and the weights are as much bound to it."""
     with pytest.raises(BackboneError, match="num_heads = 6: the file says itself how its weights are used"):
         Description("vit_tiny_patch16_224", {}).adjusted(None, {"num_heads": 6}, {})
+
+
+@pytest.mark.parametrize(
+    ("provenance", "message"),
+    [
+        ({"accuracy": float("nan")}, "provenance.accuracy is not finite"),
+        ({"source": Path("x")}, "provenance.source is of type PosixPath, which JSON does not hold"),
+        ({"by": "\ud800"}, "provenance.by"),
+    ],
+    ids=str,
+)
+def test_a_provenance_that_is_no_json_is_refused(tmp_path: Path, provenance: dict[str, Any], message: str) -> None:
+    with pytest.raises(BackboneError, match=f"^{tmp_path}/vit.safetensors: {message}"):
+        save_backbone(tmp_path / "vit.safetensors", stock(), VIT, SMALL, provenance)
+    assert list(tmp_path.iterdir()) == []

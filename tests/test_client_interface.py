@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import fpet.client
 from fpet.client import (
     AsyncClient,
     Client,
+    ConflictError,
     ServiceError,
+    UnreachableError,
 )
 from fpet.errors import UnsupportedError
 
@@ -39,6 +42,22 @@ def test_an_address_that_is_none_is_refused(wrong: str) -> None:
     for kind in (Client, AsyncClient):
         with pytest.raises(UnsupportedError, match="is no address of a service"):
             kind(wrong)
+
+
+def test_a_key_beside_a_password_in_the_address_is_refused() -> None:
+    for kind in (Client, AsyncClient):
+        kind("http://name:password@host")
+        with pytest.raises(UnsupportedError, match=r"^the address has a name or a password in it") as error:
+            kind("http://name:secret@host", key="k")
+        assert "secret" not in str(error.value)
+
+
+def test_errors_come_back_from_other_processes() -> None:
+    told = UnreachableError("no answer", received=False)
+    again = pickle.loads(pickle.dumps(told))
+    assert (type(again), str(again), again.received) == (UnreachableError, "no answer", False)
+    refused = ConflictError("another", status=409, error_type="conflict", request_id="1", retry_after=2.0)
+    assert vars(pickle.loads(pickle.dumps(refused))) == vars(refused)
 
 
 @pytest.mark.parametrize(

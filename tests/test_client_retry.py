@@ -88,6 +88,12 @@ def test_a_service_that_is_not_ready_is_not_asked_whether_it_is_again() -> None:
     assert len(there.received) == 1
 
 
+def test_a_proxy_whose_service_is_away_is_not_ready() -> None:
+    with peer([Answer(502, b"<html>")]) as there, Client(there.url) as client:
+        assert not client.ready()
+    assert len(there.received) == 1
+
+
 def test_nobody_is_waited_for_beyond_the_deadline() -> None:
     came, over = threading.Event(), threading.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from published_files import CHANNELS, DIM, options, save_small_backbone, written
 from small import small_backbone, small_header
 
 from fpet.cli import main
+from fpet.convert.catalog import look_up
 from fpet.header import Method
 from fpet.task import new_model, save_task
 
@@ -99,6 +101,18 @@ def test_wrong_labels_are_refused(labels: bytes, message: str, tmp_path: Path, r
     written(tmp_path / "kitti.bin", "lora", 32)
     (tmp_path / "labels.txt").write_bytes(labels)
     assert message in refusal(tmp_path / "kitti.bin", *options("lora", 32), "--labels", str(tmp_path / "labels.txt"))
+
+
+def test_an_entry_is_found_by_whatever_way_leads_to_its_file(tmp_path: Path) -> None:
+    entry = {"method": "lora", "hidden_dim": 4, "scale": 1.0, "bits": 1, "head_bits": 32, "num_classes": 5}
+    for folder in ("blobs", "snapshot", "catalogs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "blobs" / "1f2e").write_bytes(b"")
+    link = tmp_path / "snapshot" / "kitti.bin"
+    link.symlink_to("../blobs/1f2e")  # as a cache of Hugging Face has it
+    for catalog, file in ((link.parent, "kitti.bin"), (tmp_path / "catalogs", "../snapshot/kitti.bin")):
+        (catalog / "catalog.json").write_text(json.dumps([{"file": file, **entry}]))
+        assert look_up(catalog / "catalog.json", link).classes == 5
 
 
 @pytest.mark.parametrize("missing", ["--adapter", "--dim", "--scale", "--classes"])

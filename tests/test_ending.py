@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
+import numpy as np
 from serving import SECONDS, Files
 
 from service.ending import Threads
@@ -53,6 +55,25 @@ def test_those_are_named_that_do_not_end() -> None:
         released.set()
     assert hanging.result()
     assert waiting.result()
+    assert pool.end(time.monotonic() + SECONDS) == []
+
+
+def test_what_is_cancelled_keeps_nothing_until_a_thread_comes_to_it() -> None:
+    released, begun = threading.Event(), threading.Semaphore(0)
+    pool = Threads(1, "name", begun.release)
+    try:
+        pool.submit(released.wait)
+        assert begun.acquire()
+        image = np.zeros(9)
+        kept = weakref.ref(image)
+        waiting = pool.submit(np.sum, image)
+        del image
+        assert kept() is not None
+        assert waiting.cancel()
+        assert kept() is None
+    finally:
+        released.set()
+    assert pool.submit(divmod, 7, 2).result() == (3, 1)
     assert pool.end(time.monotonic() + SECONDS) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import stat
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fpet.errors import TaskError
-from fpet.files import remove_abandoned, write_atomically, write_folder
+from fpet.files import parse_safetensors, remove_abandoned, write_atomically, write_folder
 
 # Dies of writing more than the kernel lets it, as if killed with half of the file written.
 KILLED = """
@@ -190,3 +191,9 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     write_folder(path, {"config.json": b"{}"}, TaskError)
     assert [one.name for one in tmp_path.rglob("*")] == ["checkpoint", "config.json"]
     assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_shape_that_torch_cannot_count_is_no_whole_file() -> None:
+    header = json.dumps({"a": {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]}}).encode()
+    with pytest.raises(TaskError, match=r"^a: not a complete safetensors file: [^\n]+$"):
+        parse_safetensors(len(header).to_bytes(8, "little") + header, Path("a"), TaskError)

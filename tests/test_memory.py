@@ -42,3 +42,14 @@ def test_nothing_is_kept_afterwards() -> None:
 
     assert saved_bytes(loss, [WEIGHT]) == 2 * 6 * 8 * 4
     assert [one() for one in kept] == [None]
+
+
+def test_what_the_loss_does_not_need_does_not_count() -> None:
+    x = torch.ones(5, 8)
+
+    def loss() -> Tensor:
+        unused = (x @ WEIGHT).exp() @ WEIGHT
+        del unused
+        return torch.ones(3, 8) @ WEIGHT
+
+    assert saved_bytes(loss, [WEIGHT]) == 3 * 8 * 4

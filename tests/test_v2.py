@@ -72,6 +72,13 @@ def test_what_is_null_counts_as_absent(service: Serving) -> None:
         assert probabilities(answer) == pytest.approx(expected[1], abs=1e-5)
 
 
+def test_a_client_may_say_the_models_name_again(service: Serving) -> None:
+    # As KServe's own does, which has it in its request too.
+    expected = probabilities(infer(service, GOOD))
+    for name in ("digits", "mine", None):
+        assert probabilities(infer(service, GOOD, model_name=name)) == pytest.approx(expected, abs=1e-5)
+
+
 def test_an_answer_with_binary_data(service: Serving) -> None:
     outputs = [
         {"name": "labels"},

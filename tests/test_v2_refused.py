@@ -31,8 +31,8 @@ BAD = [
     ({}, 422, "inputs: Field required"),
     ([], 422, "Input should be an object"),
     ({"inputs": None}, 422, "inputs: Field required"),
-    ({"inputs": [GOOD], "model_name": None}, 422, "model_name: Extra inputs are not permitted"),
-    ({"inputs": [GOOD], "model_name": "digits"}, 422, "model_name: Extra inputs are not permitted"),
+    ({"inputs": [GOOD], "model": None}, 422, "model: Extra inputs are not permitted"),
+    ({"inputs": [GOOD], "model_name": 7}, 422, "model_name: Input should be a valid string"),
     ({"inputs": [GOOD], "id": 7}, 422, "id: Input should be a valid string"),
     ({"inputs": [{**GOOD, "name": "images"}]}, 422, "there is no input 'images'; send one of image, pixels, input"),
     ({"inputs": [{**GOOD, "datatype": "FP32"}]}, 422, "the input pixels is UINT8, not 'FP32'"),
@@ -158,6 +158,11 @@ def test_binary_data_that_do_not_fit_are_refused(  # noqa: PLR0917
 ) -> None:
     answer = send(service, document, behind, length)
     assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_an_encoding_that_is_not_accepted_is_told_which_are(service: Serving) -> None:
+    answer = service.client.post(INFER, content=b"{}", headers={"content-encoding": "br"})
+    assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "gzip, deflate")
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ class OverloadedError(ServiceError):
 
 
 class NotReadyError(ServiceError):
-    """The service is starting or draining, or the task is not loaded."""
+    """The service is starting, draining or away from its proxy, or the task is not loaded."""
 
 
 class DeadlineExceededError(ServiceError):
@@ -85,10 +85,11 @@ class DeadlineExceededError(ServiceError):
 class UnreachableError(ServiceError):
     """The connection failed, and did so each time that it was safe to try.
 
-    received: whether the service may have got the request.
+    received: whether the service may have got the request. It has a default because an unpickled error is first made
+    of its message alone.
     """
 
-    def __init__(self, message: str, *, received: bool) -> None:
+    def __init__(self, message: str, *, received: bool = True) -> None:
         super().__init__(message)
         self.received = received
 
@@ -113,6 +114,7 @@ _BY_STATUS: dict[int, type[ServiceError]] = {
     409: ConflictError,
     422: InvalidRequestError,
     429: OverloadedError,
+    502: NotReadyError,
     503: NotReadyError,
     504: DeadlineExceededError,
 }
@@ -144,4 +146,4 @@ def _words(response: httpx.Response) -> tuple[str, str]:
         return "", ""
     if not isinstance(document, dict):
         return "", ""
-    return str(document.get("error", "")), str(document.get("error_type", ""))
+    return str(document.get("error") or ""), str(document.get("error_type") or "")

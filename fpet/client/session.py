@@ -64,6 +64,8 @@ class Session:
             raise UnsupportedError(f"{self.url!r} is no address of a service; those begin with http:// or https://")
         if url.query or url.fragment:  # paths are put behind it
             raise UnsupportedError(f"{self.url!r} is no address of a service; those have no query and no fragment")
+        if self.key is not None and url.userinfo:  # httpx would send these alone
+            raise UnsupportedError("the address has a name or a password in it, which take the place of the key")
         if self.key is not None and not (self.key and self.key == self.key.strip() and self.key.isprintable()):
             raise UnsupportedError("the key is empty, or has spaces around it or characters that a header cannot hold")
 

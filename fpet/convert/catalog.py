@@ -54,10 +54,9 @@ def look_up(catalog: Path, file: Path) -> Published:
     entries = read_json(catalog, TaskError)
     if not isinstance(entries, list):
         raise TaskError(f"{catalog}: not a JSON list")
-    folder = catalog.parent.resolve()
     for number, value in enumerate(entries):
         fields = Fields.of(value, f"{catalog}, entry {number}", TaskError)
-        if folder / fields.get("file", str) == file.resolve():
+        if (catalog.parent / fields.get("file", str)).resolve() == file.resolve():
             return Published(
                 kind=fields.get("method", str),
                 dim=fields.get("hidden_dim", int),

@@ -147,7 +147,7 @@ async def put_into_service(whole: Whole, name: str, conditions: Conditions) -> E
             raise InvalidTaskError(entry.reason or "the task cannot be loaded")
         return entry
 
-    return await change(whole, name, conditions, load)
+    return await change(whole, name, conditions, load, whole.runtime.catalog.notice)
 
 
 async def take_out_of_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
@@ -159,15 +159,23 @@ async def take_out_of_service(whole: Whole, name: str, conditions: Conditions) -
     return await change(whole, name, conditions, whole.runtime.catalog.unload)
 
 
-async def change(whole: Whole, name: str, conditions: Conditions, apply: Callable[[str], Result]) -> Result:
+async def change(
+    whole: Whole,
+    name: str,
+    conditions: Conditions,
+    apply: Callable[[str], Result],
+    find: Callable[[str], Entry] | None = None,
+) -> Result:
     """Applies to a task what changes the catalog, if it is the one that the conditions ask for.
+
+    find: raises UnknownTaskError if there is none; else the catalog does so.
 
     Raises:
         UnknownTaskError, ConflictError
     """
 
     def checked() -> Result:
-        whole.runtime.catalog.entry(name)
+        (find or whole.runtime.catalog.entry)(name)
         _check(conditions, whole.runtime, name)
         return apply(name)
 

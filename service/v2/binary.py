@@ -24,7 +24,8 @@ def inflate(body: bytes, encoding: str | None, max_bytes: int) -> bytes:
     if encoding == "identity":
         return body
     if encoding not in _WINDOW_BITS:
-        raise UnsupportedTypeError(f"content encoding {encoding[:20]!r} is not accepted; send gzip or deflate")
+        message = f"content encoding {encoding[:20]!r} is not accepted; send gzip or deflate"
+        raise UnsupportedTypeError(message, {"accept-encoding": ", ".join(_WINDOW_BITS)})
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
         inflated = stream.decompress(body, max_bytes + 1)

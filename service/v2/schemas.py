@@ -70,6 +70,7 @@ class InferRequest(Asked):
     id: str | None = Field(default=None, max_length=1000, description="comes back in the answer")
     inputs: list[InputTensor] = Field(max_length=16)
     outputs: list[RequestedOutput] = Field(default=[], max_length=16, description="probabilities and labels if empty")
+    model_name: str | None = Field(default=None, max_length=1000, description="what the path says counts")
     parameters: RequestParameters = RequestParameters()
 
 
