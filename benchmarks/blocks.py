@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.markdown import table
-from benchmarks.summary import Results, Spread, conditions, read_tables
+from benchmarks.summary import Results, Spread, adapter_of, conditions, read_tables
 from fpet.results import Row
 
 _HEAD = """## Accuracy against the merging block
@@ -32,7 +32,7 @@ def curves(results: Results) -> tuple[Curves, Spread | None]:
         SystemExit: naming the adapters, if there are several, or a method that another has the place of: nothing tells
             their rows apart.
     """
-    adapters = dict.fromkeys(f"{row.adapter} {row.adapter_arguments}" for row in results.rows)
+    adapters = dict.fromkeys(map(adapter_of, results.rows))
     if len(adapters) > 1:
         raise SystemExit(f"curves are of one adapter, and there are {', '.join(adapters)}")
     found: dict[str, dict[int, Spread]] = {}
@@ -43,15 +43,20 @@ def curves(results: Results) -> tuple[Curves, Spread | None]:
         block = arguments.pop("block", None)
         if mean is None:
             continue
-        others = ", ".join(f"{name} = {json.dumps(value)}" for name, value in arguments.items())
-        name = f"{row.reducer} ({others})" if others else row.reducer
-        if block in found.get(name, {}) or (row.reducer == NONE and baseline is not None):
-            raise SystemExit(f"curves have one method a reduction and block; {method} is a second of {name}")
         if row.reducer == NONE:
+            _refuse_second(method, baseline)
             baseline = mean
         elif isinstance(block, int):
-            found.setdefault(name, {})[block] = mean
+            others = ", ".join(f"{name} = {json.dumps(value)}" for name, value in arguments.items())
+            curve = found.setdefault(f"{row.reducer} ({others})" if others else row.reducer, {})
+            _refuse_second(method, curve.get(block))
+            curve[block] = mean
     return found, baseline
+
+
+def _refuse_second(method: str, first: Spread | None) -> None:
+    if first is not None:
+        raise SystemExit(f"nothing tells {method} from another method of its reduction and block")
 
 
 def of_data(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:

@@ -31,8 +31,8 @@ _RECIPE = (
     "validate_every",
     "search_scale",
 )
-# A run without token reduction is the measure of another if they agree in all of these.
-_SHARED = ("data", "seed", "adapter", "head_bits", *_RECIPE)
+# A run without token reduction is the measure of another if they agree in all of these, and in the adapter.
+_SHARED = ("data", "seed", "head_bits", *_RECIPE)
 _CONDITIONS = ("backbone", "device", "threads", "memory", "fpet", "torch")
 _READING = re.compile(r"( \w+=\w+)+$")  # what a plan's label says behind the source
 Value = Callable[[Row], float | None]
@@ -149,11 +149,14 @@ def _group(data: str) -> str:
 
 
 def _place(row: Row) -> tuple[object, ...]:
-    # Tables without the scales to choose from have the one that was chosen. Arguments are those of a plan as it was
-    # written: in any order, and with or without what is left out.
-    adapter = completed(ADAPTERS, Method(row.adapter, json.loads(row.adapter_arguments or "{}")))
-    arguments = json.dumps(adapter.arguments, sort_keys=True)
-    return row.scale is not None, arguments, *(getattr(row, name) for name in (*_SHARED, *_CONDITIONS))
+    # Tables without the scales to choose from have the one that was chosen.
+    return row.scale is not None, adapter_of(row), *(getattr(row, name) for name in (*_SHARED, *_CONDITIONS))
+
+
+def adapter_of(row: Row) -> str:
+    """Kind and arguments of a row's adapter, the same however a plan wrote them: in any order, defaults or none."""
+    method = completed(ADAPTERS, Method(row.adapter, json.loads(row.adapter_arguments)))
+    return f"{method.kind} {json.dumps(method.arguments, sort_keys=True)}"
 
 
 def conditions(rows: Sequence[Row]) -> list[str]:

@@ -185,6 +185,10 @@ def save_backbone(
             weights are not finite, `provenance` holds what is no JSON, or the file cannot be written.
         UnsupportedError: if the forward pass does not cover the architecture.
     """
+    try:
+        check_json(dict(provenance), "provenance")
+    except ValueError as error:
+        raise BackboneError(f"{path}: {error}") from error
     state = {name: value.detach().float().cpu().contiguous() for name, value in vit.state_dict().items()}
     state = without_classifier(state)
     try:
@@ -193,12 +197,9 @@ def save_backbone(
         # A model that `timm.create_model` did not make has no table of its own.
         table: Any = getattr(vit, "pretrained_cfg", None) or described.pretrained_cfg
         normalization = {name: tuple(table[name]) for name in ("mean", "std")}
-        check_json(dict(provenance), "provenance")
         description = Description(architecture, arguments, normalization, dict(provenance))
         check_weights(described, architecture, state)
         check_described(vit, described, state)
-    except UnsupportedError as error:
-        raise UnsupportedError(f"{path}: {error}") from error
-    except (BackboneError, ValueError) as error:
-        raise BackboneError(f"{path}: {error}") from error
+    except (BackboneError, UnsupportedError) as error:
+        raise type(error)(f"{path}: {error}") from error
     write_safetensors(Path(path), state, description.metadata(), BackboneError)

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fpet.errors import FpetError
+from fpet.words import reason
 
 _LENGTH_BYTES = 8
 _CSV_END = "\r\n"
@@ -35,9 +36,10 @@ def parse_safetensors(data: bytes, origin: Path, error: type[FpetError]) -> tupl
         tensors = safetensors.torch.load(data)
         length = int.from_bytes(data[:_LENGTH_BYTES], "little")
         header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
-    # The last three are torch's, of a shape with more in a dimension than it can count, and none in all.
-    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError, OverflowError, RuntimeError) as cause:
-        raise error(f"{origin}: not a complete safetensors file: {str(cause).partition(chr(10))[0]}") from cause
+    # The last two are torch's, of a shape with more in a dimension than it can count and no element: memory it takes of
+    # the bytes that are there.
+    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError, RuntimeError) as cause:
+        raise error(f"{origin}: not a complete safetensors file: {reason(cause)}") from cause
     for name, tensor in tensors.items():
         if tensor.ndim > _MAX_DIMENSIONS:
             raise error(f"{origin}: the tensor {name!r} has {tensor.ndim} dimensions")

@@ -71,27 +71,23 @@ class Catalog(Entries):
             entry = self._serve(entry, self._build_as(entry, told, content))
         self._replace(replace(entry, state=told.state, reason=told.reason, wanted=told.wanted))
 
+    def in_folder(self, name: str) -> Entry:
+        """The task of that name, or what it would begin as, if its file came since the folder was looked at.
+
+        Raises:
+            UnknownTaskError: if there is neither.
+        """
+        path = None if self.find(name) else self._files.find(name)
+        return Entry(name, path) if path else self.entry(name)
+
     def load(self, name: str) -> Entry:
         """Reads a task's file and puts it into service; if that fails, what served before goes on serving.
 
         Raises:
             UnknownTaskError: if there is no such task.
         """
-        entry = self._begin(self.entry(name))
+        entry = self._begin(self.in_folder(name))
         return self._end(entry, self._try(entry, self._load))
-
-    def notice(self, name: str) -> Entry:
-        """The task of that name, also if its file lies in the folder and nobody has looked there since it came.
-
-        Raises:
-            UnknownTaskError: if there is no such task.
-            StorageError: if the folder is gone.
-        """
-        if self.find(name) is None:
-            self._files.require()
-            if path := self._files.files().get(name):
-                self._replace(Entry(name, path))
-        return self.entry(name)
 
     def load_all(self, names: Iterable[str], pool: Executor) -> list[Entry]:
         """As `load`, of several tasks, which threads of the pool read and build beside each other.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from fpet.errors import TaskError
@@ -44,6 +45,12 @@ class TaskFolder:
         visible = [path for path in paths if path.suffix == SUFFIX and not path.name.startswith(".")]
         self._skipped.intersection_update(visible)  # of names that are gone nothing is kept
         return {path.stem: path for path in visible if self._can_be_told(path)}
+
+    def find(self, name: str) -> Path | None:
+        """The file of the task of that name, if it is there and the folder can be listed."""
+        with suppress(TaskError):
+            return self.files().get(name)
+        return None
 
     def require(self) -> None:
         """Raises StorageError if it is gone by now, as while it is not mounted."""

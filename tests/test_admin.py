@@ -53,6 +53,15 @@ def test_a_file_that_was_put_into_the_folder_is_loaded(
     assert changeable.classify(IMAGE, "letters").json()["generation"] == 1
 
 
+def test_a_file_that_was_not_loaded_on_a_condition_is_still_to_be_seen(
+    changeable: Serving, files: Files, tmp_path: Path
+) -> None:
+    (files.tasks / "letters.safetensors").write_bytes(task_file(tmp_path, "letters"))
+    conflict = changeable.client.post("/v1/tasks/letters/load", headers={**ADMIN, "if-match": "*"})
+    assert conflict.status_code == 409
+    assert changeable.client.get("/v1/tasks/letters").status_code == 404
+
+
 @pytest.mark.parametrize("path", ["/v1/tasks/digits/load", "/v2/repository/models/digits/load"])
 def test_a_file_that_cannot_be_loaded_is_refused_and_the_old_one_serves(
     changeable: Serving, files: Files, path: str

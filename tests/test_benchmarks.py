@@ -159,8 +159,14 @@ def test_curves_of_two_methods_in_one_place_are_refused() -> None:
         dataclasses.replace(ROWS[4], method="1 bit", head_bits=1),
     ):
         rows = [one for one in ROWS if one.data == "digits" and one.seed == 0]
-        with pytest.raises(SystemExit, match="one method a reduction and block; 1 bit is a second of"):
+        with pytest.raises(SystemExit, match="nothing tells 1 bit from another method"):
             blocks.markdown([*rows, other])
+
+
+def test_a_reduction_at_several_blocks_is_no_point_of_a_curve() -> None:
+    both = dataclasses.replace(ROWS[4], method="both", reducer_arguments='{"block": [2, 6]}')
+    rows = [one for one in ROWS if one.data == "digits" and one.seed == 0]
+    assert blocks.curves(Results([*rows, both])) == blocks.curves(Results(rows))
 
 
 def test_an_adapters_arguments_may_be_written_in_any_way() -> None:

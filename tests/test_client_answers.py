@@ -73,6 +73,7 @@ def test_what_is_too_large_for_a_proxy_is_sent_in_smaller_requests() -> None:
         (Answer(502, b"<html>", {"content-type": "text/html"}), "the answer was 502 Bad Gateway"),
         *((Answer(307, b"", {"location": place}), "the answer was 307") for place in PLACES),
         (Answer(500, ["a list"]), "the answer was 500"),
+        (Answer(500, {"error": None}), "the answer was 500"),
         (Answer(500, b"[" * 100_000), "the answer was 500"),
         (Answer(200, b"[" * 100_000), "GET /v1/tasks: the answer is not one of this service"),
         (Answer(200, b"<html>"), "GET /v1/tasks: the answer is not one of this service"),
@@ -80,7 +81,18 @@ def test_what_is_too_large_for_a_proxy_is_sent_in_smaller_requests() -> None:
         (Answer(200, []), "not one of this service"),
         (Answer(200, b"no archive", {"content-encoding": "gzip"}), "GET /v1/tasks: the answer is not one of"),
     ],
-    ids=["proxy", *PLACES, "odd error", "deep error", "deep", "no JSON", "missing field", "list", "not gzip"],
+    ids=[
+        "proxy",
+        *PLACES,
+        "odd error",
+        "no words",
+        "deep error",
+        "deep",
+        "no JSON",
+        "missing field",
+        "list",
+        "not gzip",
+    ],
 )
 def test_answers_of_something_else_are_an_error_that_says_so(answer: Answer, message: str) -> None:
     with peer([answer]) as there, Client(there.url, retries=0) as client, pytest.raises(ServiceError) as error:

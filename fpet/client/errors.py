@@ -9,7 +9,7 @@ FpetError
     ├── ConflictError          409  the task is not, or no longer, the one that was meant
     ├── InvalidRequestError    422  an option or a task file that the service does not take
     ├── OverloadedError        429  the queue is full
-    ├── NotReadyError          503  starting, draining, or a task that is not loaded
+    ├── NotReadyError          502, 503  starting, draining, away, or a task that is not loaded
     ├── DeadlineExceededError  408, 504, or time was up before there was an answer
     ├── UnreachableError       no answer at all
     └── RefusedImageError      400, 413, 415: an image; an ImageError as well

@@ -103,7 +103,7 @@ async def delete_task(task: str, whole: WholeDep, conditions: ConditionsHeader) 
         _check_file(conditions, whole.runtime, name)
         whole.runtime.catalog.delete(name)
 
-    await change(whole, task, conditions, delete)
+    await change(whole, task, conditions, whole.runtime.catalog.entry, delete)
 
 
 @router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
@@ -147,7 +147,7 @@ async def put_into_service(whole: Whole, name: str, conditions: Conditions) -> E
             raise InvalidTaskError(entry.reason or "the task cannot be loaded")
         return entry
 
-    return await change(whole, name, conditions, load, whole.runtime.catalog.notice)
+    return await change(whole, name, conditions, whole.runtime.catalog.in_folder, load)
 
 
 async def take_out_of_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
@@ -156,26 +156,27 @@ async def take_out_of_service(whole: Whole, name: str, conditions: Conditions) -
     Raises:
         UnknownTaskError, ConflictError
     """
-    return await change(whole, name, conditions, whole.runtime.catalog.unload)
+    catalog = whole.runtime.catalog
+    return await change(whole, name, conditions, catalog.entry, catalog.unload)
 
 
 async def change(
     whole: Whole,
     name: str,
     conditions: Conditions,
+    find: Callable[[str], Entry],
     apply: Callable[[str], Result],
-    find: Callable[[str], Entry] | None = None,
 ) -> Result:
     """Applies to a task what changes the catalog, if it is the one that the conditions ask for.
 
-    find: raises UnknownTaskError if there is none; else the catalog does so.
+    find: raises UnknownTaskError if there is none.
 
     Raises:
         UnknownTaskError, ConflictError
     """
 
     def checked() -> Result:
-        (find or whole.runtime.catalog.entry)(name)
+        find(name)
         _check(conditions, whole.runtime, name)
         return apply(name)
 
