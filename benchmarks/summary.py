@@ -156,7 +156,7 @@ def _place(row: Row) -> tuple[object, ...]:
 def adapter_of(row: Row) -> str:
     """Kind and arguments of a row's adapter, the same however a plan wrote them: in any order, defaults or none."""
     method = completed(ADAPTERS, Method(row.adapter, json.loads(row.adapter_arguments)))
-    return f"{method.kind} {json.dumps(method.arguments, sort_keys=True)}"
+    return f"{method.kind} {json.dumps(method.arguments)}"
 
 
 def conditions(rows: Sequence[Row]) -> list[str]:
