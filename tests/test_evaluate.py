@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from picture_files import picture
+from sklearn.linear_model import LogisticRegression
 from small import ADAPTFORMER, BDM, METHODS, perturb, small_backbone, small_digits, small_header
 from torch import Tensor
 
 from fpet.baseline import _pixels, raw_pixel_baseline
 from fpet.data import Dataset, Split, load_dataset
+from fpet.data.split import ImageTensor
 from fpet.errors import DataError, UnsupportedError
 from fpet.evaluate import Confusion, Evaluation, answers, classify, evaluate, summary, tally
 from fpet.header import Method, TaskHeader
@@ -147,6 +149,27 @@ def test_the_baseline_fits_on_the_training_images_alone(digits: Dataset) -> None
     shuffled = dataclasses.replace(digits.train, targets=digits.train.targets.roll(1))
     baseline = raw_pixel_baseline(dataclasses.replace(digits, train=shuffled))
     assert baseline.accuracy < 0.4
+
+
+def test_the_baseline_does_not_hang_on_rounding() -> None:
+    generator = torch.Generator().manual_seed(0)
+    faint = torch.randn(9, 20, 20, generator=generator)
+
+    def split(count: int) -> Split:
+        targets = torch.arange(count) % len(faint)
+        noise = torch.randn(count, 20, 20, generator=generator)
+        pixels = 128 + 4 * (noise + 0.3 * faint[targets]).cumsum(1).cumsum(2)  # neighbours are alike, as in pictures
+        return Split(ImageTensor(pixels.clamp(0, 255).to(torch.uint8)), targets)
+
+    data = Dataset("noise", tuple("abcdefghi"), "", split(180), split(90), split(9000))
+    found = raw_pixel_baseline(data)
+    direct = LogisticRegression(C=found.strength, solver="newton-cg", tol=1e-9)  # of all pixels
+    inputs, _, tested = (part[:, 0].flatten(1).numpy() for part in _pixels(data))
+    direct.fit(inputs, data.train.targets.numpy())
+    assert direct.score(tested, data.test.targets.numpy()) == found.accuracy
+    order = torch.randperm(180, generator=generator)  # in which sums are rounded
+    train = Split(ImageTensor(data.train.images.pixels[order]), data.train.targets[order])
+    assert raw_pixel_baseline(dataclasses.replace(data, train=train)) == found
 
 
 def test_pictures_of_several_sizes_are_resized_for_the_baseline(tmp_path: Path) -> None:
