@@ -51,10 +51,22 @@ def test_what_does_not_fit_is_refused_by_name(kind: str, arguments: dict[str, ob
         build_reducer(kind, geometry, Layout.of(geometry), arguments)
 
 
-def test_a_single_patch_has_nothing_to_merge_into() -> None:
-    geometry = backbone_of((1, 1), "class token").geometry
-    with pytest.raises(UnsupportedError, match="nothing to merge into"):
-        build_reducer("bdm", geometry, Layout.of(geometry), {"block": 0})
+@pytest.mark.parametrize(
+    ("kind", "grid", "block", "named"),
+    [
+        ("bdm", (1, 1), 0, "1 patches would merge into 0"),
+        ("bsm", (1, 1), 0, "0 patches would merge into 1"),
+        ("bdm", (1, 8), [0, 1], "0 patches would merge into 4"),  # what is left of a row lies on one colour
+        ("bdm", (8, 1), [0, 1], "4 patches would merge into 0"),
+        ("average-pool", (8, 1), 0, "0 patches would merge into 8"),
+    ],
+)
+def test_a_reduction_that_would_merge_nothing_is_refused(
+    kind: str, grid: tuple[int, int], block: int | list[int], named: str
+) -> None:
+    geometry = backbone_of(grid, "class token").geometry
+    with pytest.raises(UnsupportedError, match=named):
+        build_reducer(kind, geometry, Layout.of(geometry), {"block": block})
 
 
 @pytest.mark.parametrize(

@@ -36,15 +36,21 @@ class FacTTKBlock(FacTBlock):
         self.core = core
         self.first = block * (ATTENTION + 2 * ratio)
 
-    def attention_cores(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        q, k, v, o = self.core.slots(self.first, ATTENTION).unbind(dim=-1)
-        return q.mT, k.mT, v.mT, o.mT
+    def qkv_cores(self) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self._slots(0, 3).unbind(dim=-1)
+        return q.mT, k.mT, v.mT
 
-    def mlp_cores(self) -> tuple[Tensor, Tensor]:
-        first = self.first + ATTENTION
-        up = self.core.slots(first, self.ratio).flatten(start_dim=-2)  # [r, r * ratio]
-        down = self.core.slots(first + self.ratio, self.ratio).flatten(start_dim=-2)
-        return up.mT, down
+    def proj_core(self) -> Tensor:
+        return self._slots(3, 1).squeeze(-1).mT
+
+    def fc1_core(self) -> Tensor:
+        return self._slots(ATTENTION, self.ratio).flatten(start_dim=-2).mT  # from [r, r * ratio]
+
+    def fc2_core(self) -> Tensor:
+        return self._slots(ATTENTION + self.ratio, self.ratio).flatten(start_dim=-2)
+
+    def _slots(self, offset: int, count: int) -> Tensor:
+        return self.core.slots(self.first + offset, count)
 
 
 class FacTTK(Adapter):

@@ -19,11 +19,17 @@ class FacTTTBlock(FacTBlock):
         self.s_q, self.s_k, self.s_v, self.s_o = (_core(rank, rank) for _ in range(4))
         self.s_1, self.s_2 = _core(ratio * rank, rank), _core(rank, ratio * rank)
 
-    def attention_cores(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.s_q, self.s_k, self.s_v, self.s_o
+    def qkv_cores(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.s_q, self.s_k, self.s_v
 
-    def mlp_cores(self) -> tuple[Tensor, Tensor]:
-        return self.s_1, self.s_2
+    def proj_core(self) -> Tensor:
+        return self.s_o
+
+    def fc1_core(self) -> Tensor:
+        return self.s_1
+
+    def fc2_core(self) -> Tensor:
+        return self.s_2
 
 
 class FacTTT(Adapter):

@@ -49,12 +49,20 @@ class FacTBlock(BlockAdapter):
         self.scale = scale
         self.dropout = nn.Dropout(dropout)
 
-    def attention_cores(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """S of q, k, v and proj, each [r, r]."""
+    def qkv_cores(self) -> tuple[Tensor, Tensor, Tensor]:
+        """S of q, k and v, each [r, r]."""
         raise NotImplementedError
 
-    def mlp_cores(self) -> tuple[Tensor, Tensor]:
-        """S of fc1 [ratio * r, r] and of fc2 [r, ratio * r]."""
+    def proj_core(self) -> Tensor:
+        """S of proj, [r, r]."""
+        raise NotImplementedError
+
+    def fc1_core(self) -> Tensor:
+        """S of fc1, [ratio * r, r]."""
+        raise NotImplementedError
+
+    def fc2_core(self) -> Tensor:
+        """S of fc2, [r, ratio * r]."""
         raise NotImplementedError
 
     def _update(self, y: Tensor, inner: Tensor, core: Tensor) -> Tensor:
@@ -64,15 +72,15 @@ class FacTBlock(BlockAdapter):
     def qkv(self, layer: nn.Module, h: Tensor) -> Tensor:
         y, inner = super().qkv(layer, h), linear(h, self.factors.u)
         width = y.shape[-1] // 3
-        for place, core in enumerate(self.attention_cores()[:3]):
+        for place, core in enumerate(self.qkv_cores()):
             self._update(y.narrow(-1, place * width, width), inner, core)
         return y
 
     def proj(self, layer: nn.Module, h: Tensor) -> Tensor:
-        return self._update(super().proj(layer, h), linear(h, self.factors.u), self.attention_cores()[3])
+        return self._update(super().proj(layer, h), linear(h, self.factors.u), self.proj_core())
 
     def fc1(self, layer: nn.Module, h: Tensor) -> Tensor:
-        y, inner = super().fc1(layer, h), self.dropout(linear(linear(h, self.factors.u), self.mlp_cores()[0]))
+        y, inner = super().fc1(layer, h), self.dropout(linear(linear(h, self.factors.u), self.fc1_core()))
         width = y.shape[-1] // self.ratio
         for place, part in enumerate(inner.chunk(self.ratio, dim=-1)):
             add_linear(y.narrow(-1, place * width, width), part, self.factors.v, self.scale)
@@ -80,4 +88,4 @@ class FacTBlock(BlockAdapter):
 
     def fc2(self, layer: nn.Module, h: Tensor) -> Tensor:
         inner = [linear(part, self.factors.u) for part in h.chunk(self.ratio, dim=-1)]
-        return self._update(super().fc2(layer, h), torch.cat(inner, dim=-1), self.mlp_cores()[1])
+        return self._update(super().fc2(layer, h), torch.cat(inner, dim=-1), self.fc2_core())

@@ -31,13 +31,13 @@ class BipartiteBlock(BlockReducer):
     """A reduction that merges tokens at the positions `a` into tokens at the positions `b`, both int64 buffers.
 
     Raises:
-        UnsupportedError: if there is nothing to merge into.
+        UnsupportedError: if there is nothing to merge, or nothing to merge into.
     """
 
     def __init__(self, a: Sequence[int], b: Sequence[int], layout_out: Layout) -> None:
         super().__init__(layout_out)
-        if not b:
-            raise UnsupportedError(f"a grid of {len(a)} patch has nothing to merge into")
+        if not a or not b:
+            raise UnsupportedError(f"{len(a)} patches would merge into {len(b)}: the grid has too few rows or columns")
         self.a: Tensor
         self.b: Tensor
         self.register_buffer("a", torch.tensor(a, dtype=torch.long), persistent=False)
