@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.markdown import table
 from benchmarks.summary import Results, Spread, adapter_of, conditions, read_tables
-from fpet.results import Row
+from fpet.sweeps.results import Row
 
 _HEAD = """## Accuracy against the merging block
 

@@ -20,13 +20,13 @@ from benchmarks.formats import CPU, cpu_dtype, cpu_format
 from benchmarks.markdown import table
 from benchmarks.servers import held
 from benchmarks.variations import write_variations
-from fpet.allocator import return_freed_memory
 from fpet.backbone import Backbone, create_backbone, load_backbone
+from fpet.embedded import default_backbone
+from fpet.hardware.allocator import return_freed_memory
 from fpet.header import Method
+from fpet.inference.task_weights import Weights
 from fpet.task import new_model
-from fpet.task_weights import Weights
 from fpet.untrained import half_way, new_header
-from fpet.weights import default_backbone
 from service.catalog import Catalog
 from service.engine import Engine
 from service.loaded import LoadedTask, resident_bytes
@@ -65,7 +65,7 @@ def main() -> None:
 
 def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[tuple[str, str]]:
     dtype = cpu_dtype()
-    backbone.vit.to(dtype)
+    backbone.move("cpu", dtype)
     metrics = Metrics([], [])
     engine = Engine(backbone, CPU, dtype, metrics)
     catalog = Catalog(folder, engine.load, metrics, max_bytes=2**30)
@@ -109,8 +109,8 @@ def _load(catalog: Catalog, names: Iterable[str]) -> None:
 
 def _write_tasks(backbone: Backbone, folder: Path, count: int, lora: dict[str, object]) -> None:
     """Task files that differ in their weights: LoRA and BDM in the middle block."""
-    methods = Method("lora", lora), half_way(Method("bdm"), backbone.geometry.depth)
-    header = new_header("task", tuple(str(i) for i in range(_CLASSES)), backbone, methods, head_bits=32)
+    adapter, reducer = Method("lora", lora), half_way(Method("bdm"), backbone.geometry.depth)
+    header = new_header("task", tuple(map(str, range(_CLASSES))), backbone, adapter=adapter, reducer=reducer)
     write_variations(folder, header, new_model(header, backbone), count)
 
 

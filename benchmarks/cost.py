@@ -13,7 +13,7 @@ from benchmarks.rounds import in_turn
 from fpet.backbone import Backbone, create_backbone
 from fpet.commands import method_options, options
 from fpet.header import Method
-from fpet.recipe import PRECISIONS
+from fpet.training.recipe import PRECISIONS
 
 Methods = tuple[Method, Method]  # adapter and reducer
 

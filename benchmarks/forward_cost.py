@@ -21,12 +21,12 @@ from torch import Tensor
 from benchmarks import cost
 from benchmarks.markdown import table
 from benchmarks.rounds import ratios, spread
-from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
-from fpet.captured import CudaGraphs
 from fpet.commands import options
-from fpet.recipe import PRECISIONS
+from fpet.hardware.allocator import keep_freed_memory
+from fpet.hardware.graphs import CudaGraphs
 from fpet.task import Task, new_model, save_task
+from fpet.training.recipe import PRECISIONS
 from fpet.untrained import new_header, preprocessing_of
 
 _WARM_UP = 3  # forwards that are not timed
@@ -36,7 +36,8 @@ _LABELS = tuple(map(str, range(100)))
 
 def forward(backbone: Backbone, methods: cost.Methods, images: Tensor) -> tuple[Callable[[], object], int]:
     """What computes the logits of images [B, 3, H, W] and waits for them; how many tokens it ends with."""
-    header = new_header("cost", _LABELS, backbone, methods, 32)
+    adapter, reducer = methods
+    header = new_header("cost", _LABELS, backbone, adapter=adapter, reducer=reducer)
     with TemporaryDirectory() as folder:
         file = Path(folder, "cost.safetensors")
         save_task(file, header, new_model(header, backbone))

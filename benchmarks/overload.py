@@ -22,7 +22,7 @@ from benchmarks.load import Load, load, offer, percentile, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
 from benchmarks.servers import Server, fpet_serve
-from fpet.weights import tasks_folder
+from fpet.embedded import tasks_folder
 from service.hardware import cores
 from service.settings import Settings
 

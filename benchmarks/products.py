@@ -1,4 +1,4 @@
-"""What it saves that float32 products are oneDNN's on an AMD processor (`fpet.cpu`): time, to that with MKL's.
+"""What it saves that float32 products are oneDNN's on an AMD processor (`fpet.hardware.cpu`): time, to that with MKL's.
 
 python -m benchmarks.products
 python -m benchmarks.products --architecture vit_base_patch16_224 --architecture-arguments "" --batch-size 16 --rounds 5
@@ -21,9 +21,9 @@ import torch
 from benchmarks.markdown import table
 from benchmarks.rounds import in_turn, ratios, spread
 from benchmarks.training_cost import new_run
-from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone, create_backbone
 from fpet.commands import method_options, options
+from fpet.hardware.allocator import keep_freed_memory
 from fpet.header import Method
 
 _MKL, _ONEDNN = "highest", "medium"  # precisions with which torch asks the one and the other

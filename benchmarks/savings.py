@@ -24,10 +24,10 @@ from benchmarks.load import load, post
 from benchmarks.markdown import table
 from benchmarks.pictures import pictures
 from benchmarks.servers import fpet_serve
-from fpet.allocator import keep_freed_memory
 from fpet.backbone import load_backbone
+from fpet.embedded import default_backbone, task_path, tasks_folder
+from fpet.hardware.allocator import keep_freed_memory
 from fpet.task import Task
-from fpet.weights import default_backbone, task_path, tasks_folder
 from service.calibration import alternate
 from service.hardware import cores
 
@@ -85,9 +85,9 @@ def _direct(arguments: argparse.Namespace, size: int) -> list[float]:
     torch.set_num_threads(1)
     dtype = cpu_dtype()
     backbone = load_backbone(default_backbone())
-    backbone.vit.to(dtype)
+    backbone.move("cpu", dtype)
     task = Task.load(task_path(arguments.task))
-    reduced = task.build(backbone, dtype)
+    reduced = task.build(backbone)
     full = reduced.unreduced()
     images = torch.randn(size, 3, *task.header.preprocessing.size).to(dtype)
 

@@ -28,8 +28,8 @@ from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn, ratio
 from benchmarks.servers import fpet_serve
 from benchmarks.tasks import EMBEDDED, MODELS, Tasks, write_tasks
-from fpet.allocator import keep_freed_memory
 from fpet.backbone import load_backbone
+from fpet.hardware.allocator import keep_freed_memory
 from fpet.images import to_rgb
 from fpet.task import Task
 from service.hardware import cores
@@ -108,9 +108,9 @@ def _bare(tasks: Tasks, images: Sequence[bytes], seconds: float) -> Timed:
     torch.set_num_threads(1)
     dtype = cpu_dtype()
     backbone = load_backbone(tasks.backbone)
-    backbone.vit.to(dtype)
+    backbone.move("cpu", dtype)
     task = Task.load(tasks.folder / f"{tasks.names[0]}.safetensors")
-    model, preprocessing = task.build(backbone, dtype), task.header.preprocessing
+    model, preprocessing = task.build(backbone), task.header.preprocessing
     counts = [0] * cores()
     stop = time.perf_counter() + seconds
 

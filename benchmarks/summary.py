@@ -16,7 +16,7 @@ from fpet.data.vtab import VTAB_1K
 from fpet.errors import TaskError
 from fpet.header import Method
 from fpet.registry import completed
-from fpet.results import Row, read_rows
+from fpet.sweeps.results import Row, read_rows
 
 _RECIPE = (
     "epochs",

@@ -19,13 +19,13 @@ import torch
 from benchmarks import cost
 from benchmarks.markdown import table
 from benchmarks.rounds import ratios, spread
-from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
 from fpet.commands import options
 from fpet.data import Dataset, Split
 from fpet.data.split import ImageTensor
-from fpet.recipe import Recipe
-from fpet.run import Run
+from fpet.hardware.allocator import keep_freed_memory
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run
 from fpet.untrained import new_header
 from fpet.words import count
 
@@ -48,7 +48,8 @@ def new_run(backbone: Backbone, methods: cost.Methods, batch_size: int, precisio
     vit: Any = backbone.vit
     data = random_data(_CLASSES, batch_size * steps, vit.patch_embed.img_size[0])
     endless = Recipe(epochs=10**9, validate_every=10**9, batch_size=batch_size, precision=precision)
-    return Run(new_header("cost", data.labels, backbone, methods, 32), backbone, data, endless)
+    adapter, reducer = methods
+    return Run(new_header("cost", data.labels, backbone, adapter=adapter, reducer=reducer), backbone, data, endless)
 
 
 def memory(backbone: Backbone, methods: cost.Methods, batch_size: int, precision: str) -> int:

@@ -22,9 +22,9 @@ import torch
 
 from benchmarks.servers import StartError, fpet_serve
 from fpet.backbone import load_backbone
+from fpet.embedded import default_backbone, embedded, task_path, tasks_folder
 from fpet.task import Task
 from fpet.vit import AdaptedViT
-from fpet.weights import default_backbone, embedded, task_path, tasks_folder
 from service.calibration import measure
 from service.hardware import DTYPES, name_dtype, pick_device
 from service.settings import Settings
@@ -88,14 +88,14 @@ def show_forward(names: Sequence[str]) -> None:
     threads = settings.threads or 1
     torch.set_num_threads(threads)
     backbone = load_backbone(default_backbone())
-    backbone.vit.to(device, dtype)
+    backbone.move(device, dtype)
     print(
         f"\nForward on {device} in {str(dtype).removeprefix('torch.')}, {threads} thread(s), with and without "
         f"token reduction, timed alternately, medians of {_REPEATS}"
     )
     for name in names:
         task = Task.load(task_path(name))
-        model = task.build(backbone, dtype, device)
+        model = task.build(backbone)
         for batch_size in _BATCH_SIZES:
             point = measure(batch_size, _REPEATS, stopwatch(model, batch_size, task.header.preprocessing.size))
             reduced, full = point.medians

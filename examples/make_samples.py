@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from fpet.data import load_dataset
-from fpet.weights import embedded
+from fpet.embedded import embedded
 
 _AT_LEAST = 10  # of each task
 _LARGEST = 224

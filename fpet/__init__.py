@@ -14,19 +14,24 @@ if TYPE_CHECKING:
     from fpet.backbone import save_backbone as save_backbone
     from fpet.data import Reading as Reading
     from fpet.data import load_dataset as load_dataset
+    from fpet.embedded import default_backbone as default_backbone
+    from fpet.embedded import task_path as task_path
     from fpet.errors import FpetError as FpetError
     from fpet.header import Method as Method
+    from fpet.header import TaskHeader as TaskHeader
     from fpet.images import to_rgb as to_rgb
-    from fpet.mixed import Template as Template
-    from fpet.mixed import family as family
-    from fpet.recipe import Recipe as Recipe
+    from fpet.inference.mixed import Template as Template
+    from fpet.inference.mixed import family as family
+    from fpet.inference.task_weights import Weights as Weights
+    from fpet.preprocess import Preprocessing as Preprocessing
     from fpet.task import Task as Task
     from fpet.task import new_model as new_model
     from fpet.task import save_task as save_task
-    from fpet.task_weights import Weights as Weights
+    from fpet.training.fit import finish as finish
+    from fpet.training.fit import fit as fit
+    from fpet.training.recipe import Recipe as Recipe
     from fpet.untrained import new_header as new_header
-    from fpet.weights import default_backbone as default_backbone
-    from fpet.weights import task_path as task_path
+    from fpet.vit import AdaptedViT as AdaptedViT
 
     __version__: str
 
@@ -37,19 +42,24 @@ _HOMES = {
     "save_backbone": "backbone",
     "Reading": "data",
     "load_dataset": "data",
+    "default_backbone": "embedded",
+    "task_path": "embedded",
     "FpetError": "errors",
     "Method": "header",
+    "TaskHeader": "header",
     "to_rgb": "images",
-    "Template": "mixed",
-    "family": "mixed",
-    "Recipe": "recipe",
+    "Template": "inference.mixed",
+    "family": "inference.mixed",
+    "Weights": "inference.task_weights",
+    "Preprocessing": "preprocess",
     "Task": "task",
     "new_model": "task",
     "save_task": "task",
-    "Weights": "task_weights",
+    "finish": "training.fit",
+    "fit": "training.fit",
+    "Recipe": "training.recipe",
     "new_header": "untrained",
-    "default_backbone": "weights",
-    "task_path": "weights",
+    "AdaptedViT": "vit",
 }
 __all__ = list(_HOMES)
 

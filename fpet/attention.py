@@ -68,8 +68,8 @@ class _Products(torch.autograd.Function):
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Attention of R matrices: q, k, v: [R, N, head_dim]; bias: [R, 1, N] or None.
 
-    TorchScript (`fpet.programs`) reads this function and those that it calls, so that programs have the loop; it knows
-    a part of Python only.
+    TorchScript (`fpet.inference.programs`) reads this function and those that it calls, so that programs have the loop;
+    it knows a part of Python only.
     """
     found: list[Tensor] = []
     for start, end in _slices(q):

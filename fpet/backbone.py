@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpet import cpu, gpu
-from fpet.backbone_described import check_described, fingerprint, geometry
-from fpet.backbone_files import Description, plain_arguments, read_checkpoint
-from fpet.backbone_limits import check_weights, check_whole_patches
-from fpet.backbone_names import fit, refuse_transformers, without_classifier
-from fpet.backbone_timm import blueprint, make_vit
+from fpet.backbones.described import check_described, fingerprint, geometry
+from fpet.backbones.files import Description, plain_arguments, read_checkpoint
+from fpet.backbones.limits import check_weights, check_whole_patches
+from fpet.backbones.names import fit, refuse_transformers, without_classifier
+from fpet.backbones.timm_models import blueprint, make_vit
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import write_safetensors
+from fpet.hardware import cpu, gpu
 from fpet.json_values import check_json
 from fpet.preprocess import Triple
 from fpet.tokens import Geometry
@@ -54,7 +54,7 @@ class Backbone:
     def move(self, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
         """Moves the weights to a device, as another floating type if one is given.
 
-        What `fpet.cpu.settle` or `fpet.gpu.settle` says of the device holds from now on.
+        What `fpet.hardware.cpu.configure` or `fpet.hardware.gpu.configure` says of the device holds from now on.
 
         Raises:
             UnsupportedError: if they cannot be there, or of that type; if they were rounded and are to be of another
@@ -70,8 +70,8 @@ class Backbone:
             )
         try:
             torch.zeros(1, device=device).item()  # meta would take the weights, but holds no values
-            cpu.settle(device)
-            gpu.settle(device)
+            cpu.configure(device)
+            gpu.configure(device)
             self.vit.to(device=device, dtype=dtype)
         except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there, or is full
             raise UnsupportedError(f"the device '{device}' cannot be used: {reason(error)}") from error
@@ -113,7 +113,7 @@ def create_backbone(
     Raises:
         BackboneError: if timm does not know the name or arguments, a JSON file cannot hold an argument, the weights do
             not fit, with the first key, the image is no whole number of patches, or the model is larger than any (see
-            `fpet.backbone_limits`).
+            `fpet.backbones.limits`).
         UnsupportedError: if the forward pass does not cover the architecture.
     """
     arguments = plain_arguments(arguments)

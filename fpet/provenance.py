@@ -12,8 +12,8 @@ from fpet.errors import DataError
 from fpet.evaluate import Evaluation
 from fpet.header import TaskHeader
 from fpet.json_values import check_json
-from fpet.recipe import Recipe
-from fpet.run import Trained
+from fpet.training.recipe import Recipe
+from fpet.training.run import Trained
 
 
 def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evaluation) -> dict[str, Any]:

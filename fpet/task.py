@@ -71,20 +71,16 @@ class Task:
         _check_labels(path, header, tensors)
         return cls(path, header, tensors, hashlib.sha256(data).hexdigest(), len(data))
 
-    def build(
-        self, backbone: Backbone, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-    ) -> AdaptedViT:
-        """The adapted model in evaluation mode, with quantised weights dequantised once.
-
-        The backbone is used as it is: it must already be of this dtype and on this device, if they are given.
+    def build(self, backbone: Backbone) -> AdaptedViT:
+        """The adapted model in evaluation mode, with quantised weights dequantised once; of the dtype of the backbone,
+        and on its device.
 
         Raises:
             TaskError: if the task belongs to another backbone, its methods are unknown or do not fit, or a tensor is
-                missing, extra or misshapen; if the backbone is of another dtype or on another device.
+                missing, extra or misshapen.
         """
         _check_backbone(self.path, self.header, backbone)
         weight = next(backbone.vit.parameters())
-        self._check_place(weight, dtype, device)
         try:
             # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
             check_tensors(blueprint(self.header, backbone.geometry), self.tensors)
@@ -94,14 +90,6 @@ class Task:
             raise TaskError(f"{self.path}: {error}") from error
         model.trainable().requires_grad_(False).to(device=weight.device, dtype=weight.dtype)
         return model.eval()
-
-    def _check_place(self, weight: Tensor, dtype: torch.dtype | None, device: torch.device | str | None) -> None:
-        own, wanted = weight.device, torch.device(device or weight.device)
-        if wanted.type != own.type or wanted.index not in (None, own.index) or dtype not in (None, weight.dtype):
-            raise TaskError(
-                f"{self.path}: the model cannot be {dtype or weight.dtype} on {wanted}: the backbone is {weight.dtype} "
-                f"on {own}, until `Backbone.move`"
-            )
 
 
 def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fpet.backbone_timm import NORM_EPS, blueprint
+from fpet.backbones.timm_models import NORM_EPS, blueprint
 from fpet.errors import TaskError, UnsupportedError
 from fpet.files import write_safetensors
 from fpet.header import TaskHeader

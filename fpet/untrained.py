@@ -15,20 +15,27 @@ from fpet.registry import refuse_untrainable
 
 
 def new_header(
-    name: str, labels: tuple[str, ...], backbone: Backbone, methods: tuple[Method, Method], head_bits: int
+    name: str,
+    labels: tuple[str, ...],
+    backbone: Backbone,
+    *,
+    adapter: Method,
+    reducer: Method,
+    head_bits: int = FULL_PRECISION,
 ) -> TaskHeader:
     """The header of a task with this adapter and reducer, whose images are prepared as the backbone's were.
+
+    head_bits: bits a weight of the head, which has a bias at 32 alone.
 
     Raises:
         TaskError: if the name, the labels or the methods cannot be a task's.
         UnsupportedError: as `refuse_untrainable`.
     """
-    adapter, reducer = methods
     preprocessing, head = preprocessing_of(backbone), HeadSpec(bits=head_bits, bias=head_bits == FULL_PRECISION)
     reference = BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint)
     try:
         header = TaskHeader(name, reference, adapter, reducer, labels, preprocessing, head)
-        for method in methods:
+        for method in (adapter, reducer):
             refuse_untrainable(method.kind, method.arguments)
         header.to_json()  # what has no place in a file would be found only after the training
     except ValueError as error:

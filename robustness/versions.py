@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from fpet.backbone import Backbone, load_backbone
+from fpet.embedded import default_backbone, embedded, task_path
 from fpet.task import Task, save_tensors
-from fpet.weights import default_backbone, embedded, task_path
 from service.decode import decode_image
 
 _SHIFTS = (0, 1, 2)

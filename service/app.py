@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 import fpet
-from fpet import weights
+from fpet.embedded import default_backbone, tasks_folder
 from service.admission import check_queue, find_route
 from service.captures import start_captures
 from service.catalog import Catalog
@@ -87,14 +87,14 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
 
 
 def _start_engine(settings: Settings, metrics: Metrics, siblings: Siblings) -> Engine:
-    device, path = pick_device(settings.device), settings.backbone or weights.default_backbone()
+    device, path = pick_device(settings.device), settings.backbone or default_backbone()
     dtype = DTYPES[siblings.agreed("dtype", lambda: name_dtype(settings.dtype, device))]
     captures = start_captures(device) if settings.cuda_graphs else None
     return Engine.start(path, device, dtype, metrics, unpacked_bytes=settings.unpacked_bytes, captures=captures)
 
 
 def _open_catalog(settings: Settings, metrics: Metrics, engine: Engine, siblings: Siblings) -> Catalog:
-    folder, shared = settings.tasks or weights.tasks_folder(), not siblings.alone
+    folder, shared = settings.tasks or tasks_folder(), not siblings.alone
     catalog = Catalog(folder, engine.load, metrics, max_bytes=settings.max_task_bytes, keeps_content=shared)
     catalog.require(set(settings.preload) - {ALL})
     return catalog

@@ -14,11 +14,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from fpet.captured import Captured, CudaGraphs, Graphs
 from fpet.comparison import normal
 from fpet.errors import UnsupportedError
-from fpet.mixed import is_mixed
-from fpet.task_weights import Weights
+from fpet.hardware.graphs import CudaGraphs, Graphs
+from fpet.inference.captured import Captured
+from fpet.inference.mixed import is_mixed
+from fpet.inference.task_weights import Weights
 from service.calibration import alternate, interpolated
 from service.loaded import Family
 

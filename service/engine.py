@@ -17,8 +17,8 @@ from torch import Tensor
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import TaskError
 from fpet.groups import groups
-from fpet.mixed import family
-from fpet.packed_weights import at_rest
+from fpet.inference.mixed import family
+from fpet.inference.packed_weights import at_rest
 from fpet.task import Task
 from fpet.vit import check_parity
 from service.calibration import measure
@@ -99,7 +99,7 @@ class Engine:
             TaskError: if it does not fit the backbone or into memory, or its numbers overflow.
         """
         try:
-            model = task.build(self.backbone, self.dtype, self.device)
+            model = task.build(self.backbone)
             # Mixing tasks stacks their weights, which is no use where those are as large as the backbone.
             name = family(task.header) if model.mixes else task.digest
             known = self._families.get(name)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.fold import fold
-from fpet.programs import Batch, Program
+from fpet.inference.programs import Batch, Program
 from fpet.vit import AdaptedViT
 from service.errors import ConflictError
 

@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from fpet.allocator import return_freed_memory
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
+from fpet.hardware.allocator import return_freed_memory
 from fpet.task import Task
 from service.calibration import alternate, doublings
 from service.engine import Engine

@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fpet.inference.task_weights import Weights
 from fpet.preprocess import normalize
-from fpet.task_weights import Weights
 from service.captures import Captures
 from service.heads import outputs
 from service.unpacked import Unpacked

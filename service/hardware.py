@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from fpet.control_groups import control_groups
-from fpet.precision import bfloat16_speed_up, gains_by_bfloat16
+from fpet.hardware.control_groups import control_groups
+from fpet.hardware.precision import bfloat16_speed_up, gains_by_bfloat16
 
 logger = logging.getLogger(__name__)
 

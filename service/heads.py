@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fpet.task_weights import Weights
+from fpet.inference.task_weights import Weights
 from service.loaded import LoadedTask
 from service.work import Output
 

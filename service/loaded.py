@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from fpet.header import TaskHeader
-from fpet.mixed import Template
-from fpet.packed_weights import PackedWeights
-from fpet.task_weights import Weights
+from fpet.inference.mixed import Template
+from fpet.inference.packed_weights import PackedWeights
+from fpet.inference.task_weights import Weights
 from fpet.vit import AdaptedViT
 from service.timings import Timings
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from statistics import median
 from typing import NamedTuple
 
-from fpet.threads import compute_in
+from fpet.hardware.threads import compute_in
 from service.calibration import doublings
 from service.ending import Threads
 

@@ -21,14 +21,15 @@ class Pools:
         self.decoders = settings.decode_threads or share_of_cores(settings.processes)
         self.decode = torch_threads("decode", self.decoders, 1, DECODING)
         self.large = torch_threads("large", 1, 1)
-        self.loader, self.folder, self.explainer = (
+        self.loader, self.folding, self.explainer = (
             torch_threads(name, 1, way.threads) for name in ("loader", "folder", "explainer")
         )
         self.calibrator = torch_threads("calibrator", 1, way.threads, BACKGROUND)
 
     def end(self, until: float) -> None:
         """Ends the threads; if one has not by that time of the monotonic clock, the process, as one that failed."""
+        others = self.loader, self.calibrator, self.explainer, self.folding, self.decode, self.large
         # First the forwards: a loader that is still at the tasks from the start waits for them.
-        for pool in (self.forwards, self.loader, self.calibrator, self.explainer, self.folder, self.decode, self.large):
+        for pool in (self.forwards, *others):
             if left := pool.end(until):
                 end_without(left)

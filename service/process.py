@@ -8,7 +8,7 @@ import sys
 
 from prometheus_client import disable_created_metrics
 
-from fpet.allocator import keep_freed_memory, return_freed_memory
+from fpet.hardware.allocator import keep_freed_memory, return_freed_memory
 from service.app import create_app
 from service.ending import FAILED
 from service.logs import configure

@@ -15,9 +15,9 @@ from torch import nn
 
 from fpet.comparison import noise
 from fpet.errors import UnsupportedError
-from fpet.programs import Batch, Program
-from fpet.reordered import reorder
-from fpet.task_weights import Weights
+from fpet.inference.programs import Batch, Program
+from fpet.inference.reordered import reorder
+from fpet.inference.task_weights import Weights
 from fpet.vit import AdaptedViT
 from service.folded import Instance
 from service.loaded import Family

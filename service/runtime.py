@@ -14,7 +14,7 @@ from contextvars import copy_context
 from typing import Literal, TypeVar
 
 from fpet.errors import TaskError
-from fpet.reordered import reordered_bytes
+from fpet.inference.reordered import reordered_bytes
 from service.batcher import Batcher
 from service.calibration import doublings
 from service.catalog import Catalog
@@ -62,7 +62,7 @@ class Runtime:
         self._end = math.inf
         way = self._parallelism()
         self.pools = pools = Pools(settings, way, on_cpu=engine.device.type == "cpu")
-        self.folding = Folding(settings, metrics, engine, pools.folder, catalog.serving, read=catalog.read)
+        self.folding = Folding(settings, metrics, engine, pools.folding, catalog.serving, read=catalog.read)
         self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, pools.decode)
         decoder = Decoder(settings.formats, settings.max_pixels, pools.decode, pools.large, 2 * pools.decoders)
@@ -191,7 +191,7 @@ class Runtime:
 
     async def fold(self, change: Callable[[], Result]) -> Result:
         """Calls what folds a task, or no longer, in the thread for that."""
-        return await _run_in(self.pools.folder, change)
+        return await _run_in(self.pools.folding, change)
 
     def _families(self) -> Collection[LoadedTask]:
         """One task of each family in service."""

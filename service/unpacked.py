@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from fpet.task_weights import Weights
+from fpet.inference.task_weights import Weights
 from service.loaded import LoadedTask
 
 

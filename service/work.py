@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fpet.task_weights import Weights
+from fpet.inference.task_weights import Weights
 from service.folded import Instance
 from service.loaded import Family, LoadedTask
 

@@ -8,7 +8,7 @@ import threading
 import torch
 from torch import Tensor
 
-from fpet.captured import Forward
+from fpet.hardware.graphs import Forward
 
 
 class LiveGraphs:

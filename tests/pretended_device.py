@@ -22,9 +22,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils import backend_registration
 
 from fpet.backbone import Backbone
-from fpet.mixed import Template
+from fpet.inference.mixed import Template
+from fpet.inference.task_weights import Weights
 from fpet.task import Task, save_task
-from fpet.task_weights import Weights
 from fpet.vit import AdaptedViT
 
 NAME = "gpu"

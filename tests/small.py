@@ -80,7 +80,7 @@ def small_family(
         perturb(model.trainable(), 0.3)
         path = folder / f"{seed}.safetensors"
         save_task(path, header, model)
-        made.append(Task.load(path).build(backbone, dtype, torch.device(device)))
+        made.append(Task.load(path).build(backbone))
     return made
 
 

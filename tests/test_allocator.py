@@ -11,7 +11,7 @@ import pytest
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import save_backbone
-from fpet.weights import default_backbone
+from fpet.embedded import default_backbone
 
 # On many machines large tensors get huge pages unasked, of which there would be few to count.
 _STEPS = """
@@ -20,7 +20,7 @@ import resource
 import sys
 from pathlib import Path
 import torch
-from fpet.allocator import return_freed_memory
+from fpet.hardware.allocator import return_freed_memory
 from fpet.cli import main
 from service.process import settle
 if sys.argv[1:] == ["settle"]:
@@ -81,7 +81,7 @@ import resource
 import sys
 import threading
 import numpy as np
-from fpet.allocator import keep_freed_memory
+from fpet.hardware.allocator import keep_freed_memory
 if sys.argv[1:] == ["kept"]:
     keep_freed_memory()
 def work():
@@ -111,9 +111,9 @@ _FOLD = """
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import torch
-from fpet.allocator import keep_freed_memory, return_freed_memory
+from fpet.hardware.allocator import keep_freed_memory, return_freed_memory
 from fpet.task import Task
-from fpet.weights import default_backbone, task_path
+from fpet.embedded import default_backbone, task_path
 from service.engine import Engine
 from service.folding import Folding
 from service.metrics import Metrics

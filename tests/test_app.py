@@ -17,8 +17,8 @@ from serving import Files, small_settings
 from torch import Tensor
 
 from fpet.errors import BackboneError, TaskError
-from fpet.mixed import Template
-from fpet.task_weights import Weights
+from fpet.inference.mixed import Template
+from fpet.inference.task_weights import Weights
 from service.app import create_app
 
 pytestmark = pytest.mark.anyio

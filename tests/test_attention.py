@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from fpet.attention import attend
-from fpet.memory import saved_bytes
+from fpet.training.memory import saved_bytes
 
 _BFLOAT16 = 2.0**-8  # relative rounding
 

@@ -22,8 +22,8 @@ from fpet.errors import UnsupportedError
 from fpet.fold import fold
 from fpet.header import Method, TaskHeader
 from fpet.images import to_rgb
+from fpet.inference.programs import Batch, Program
 from fpet.preprocess import Preprocessing
-from fpet.programs import Batch, Program
 from fpet.task import Task, new_model, save_task
 from fpet.vit import AdaptedViT, check_parity
 from service.settings import Settings

@@ -15,8 +15,8 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
-from fpet.backbone_described import fingerprint
-from fpet.backbone_files import Description
+from fpet.backbones.described import fingerprint
+from fpet.backbones.files import Description
 from fpet.errors import BackboneError
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task
@@ -46,7 +46,7 @@ def features(vit: Any) -> torch.Tensor:
 def test_a_task_on_a_backbone_of_any_form_of_size_is_saved_and_loaded(tmp_path: Path, size: object) -> None:
     backbone = create_backbone(VIT, {**SMALL, "img_size": size})
     assert backbone.arguments["img_size"] == [16, 32]
-    header = new_header("mine", ("a", "b"), backbone, (Method("lora", {"dim": 2}), Method("none")), head_bits=32)
+    header = new_header("mine", ("a", "b"), backbone, adapter=Method("lora", {"dim": 2}), reducer=Method("none"))
     model = new_model(header, backbone).eval()
     save_task(tmp_path / "task.safetensors", header, model)
     save_backbone(tmp_path / "vit.safetensors", backbone.vit, VIT, {**SMALL, "img_size": size}, {})

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import blocks, pairs
 from benchmarks import tables as accuracies
 from benchmarks.summary import read_tables
-from fpet.results import Row
+from fpet.sweeps.results import Row
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 

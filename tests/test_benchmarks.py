@@ -27,9 +27,9 @@ from fpet.adapters import build_adapter
 from fpet.data import SOURCES
 from fpet.data.vtab import VTAB_1K
 from fpet.methods import VIT_BASE
-from fpet.plan import load_plan
 from fpet.reducers import build_reducer
-from fpet.results import COLUMNS, Row
+from fpet.sweeps.plan import load_plan
+from fpet.sweeps.results import COLUMNS, Row
 from fpet.tokens import Layout
 from fpet.untrained import half_way
 from fpet.vit import refuse_misfit

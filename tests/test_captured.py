@@ -16,11 +16,12 @@ import torch
 from live_graphs import LiveGraphs
 from small import BDM, METHODS, small_family
 
-from fpet.captured import Captured, CudaGraphs, Graphs
 from fpet.errors import UnsupportedError
+from fpet.hardware.graphs import CudaGraphs, Graphs
 from fpet.header import Method
-from fpet.mixed import Template
-from fpet.task_weights import Weights
+from fpet.inference.captured import Captured
+from fpet.inference.mixed import Template
+from fpet.inference.task_weights import Weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")

@@ -13,13 +13,13 @@ from small import METHODS, small_backbone, small_header
 from torch import Tensor
 from torch.nn import functional as F
 
-from fpet.captured import CudaGraphs, Graphs
-from fpet.captured_step import captured
 from fpet.data import Dataset
+from fpet.hardware.graphs import CudaGraphs, Graphs
 from fpet.header import Method
-from fpet.recipe import Recipe
-from fpet.run import Run, mixed_precision
 from fpet.task import new_model
+from fpet.training.captured_step import captured
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run, mixed_precision
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")

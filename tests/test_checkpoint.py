@@ -14,13 +14,13 @@ import torch
 from small import small_header
 
 from fpet.backbone import Backbone
-from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset, Split
 from fpet.errors import TaskError
 from fpet.header import Method
-from fpet.recipe import Recipe
-from fpet.run import Run
-from fpet.train import train
+from fpet.training.checkpoint import Checkpoint
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run
+from fpet.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,8 +17,8 @@ from serving import Files, Serving, write_task
 from small import small_backbone, small_header
 
 from fpet.cli import main
+from fpet.embedded import embedded
 from fpet.task import Task, save_tensors
-from fpet.weights import embedded
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

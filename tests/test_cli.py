@@ -11,10 +11,10 @@ import torch
 
 from fpet.cli import main
 from fpet.errors import TaskError
+from fpet.hardware.precision import slowness
 from fpet.header import Method
-from fpet.precision import slowness
-from fpet.recipe import Recipe
 from fpet.task import Task
+from fpet.training.recipe import Recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

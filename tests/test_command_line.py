@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import re
@@ -13,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import fpet
-from fpet.cli import COMMANDS, main, parser
+from fpet.cli import COMMANDS, main
 from fpet.commands.options import keyword_arguments
-from fpet.recipe import Recipe
+from fpet.training.recipe import Recipe
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,17 +46,6 @@ def test_commands_are_listed_without_importing_them(given: list[str], code: int)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (code, "[]")
     if code == 0:
         assert all(f"    {name} " in done.stdout or f"    {name}\n" in done.stdout for name in (*COMMANDS, "serve"))
-
-
-def test_the_list_says_of_each_command_what_the_command_says() -> None:
-    def said(word: str) -> dict[str, str | None]:
-        (commands,) = (one for one in parser(word)._actions if isinstance(one, argparse._SubParsersAction))
-        return {one.dest: one.help for one in commands._choices_actions}
-
-    listed = said("--help")
-    assert listed.keys() == {*COMMANDS, "serve"}
-    for name, help_ in listed.items():
-        assert said(name) == {name: help_}
 
 
 @pytest.mark.parametrize("command", ["tasks", "--help"])

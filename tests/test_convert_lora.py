@@ -17,13 +17,13 @@ from torch import nn
 
 from fpet.adapters import build_adapter
 from fpet.backbone import create_backbone, save_backbone
-from fpet.backbone_described import fingerprint
+from fpet.backbones.described import fingerprint
 from fpet.cli import main
+from fpet.embedded import task_path
 from fpet.errors import UnsupportedError
 from fpet.fold import fold
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task
-from fpet.weights import task_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

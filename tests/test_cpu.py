@@ -12,16 +12,16 @@ import torch
 from small import ARCHITECTURE, small_backbone
 
 from benchmarks import products
-from fpet.cpu import settle
+from fpet.hardware.cpu import configure, name
 
 _SHAPES = (197, 192, 576), (3152, 192, 768), (3152, 768, 192), (64, 192, 10), (7, 5, 3)
 _NEWER = """if True:
     import sys
     from pathlib import Path
     import torch
-    from fpet.cpu import settle
+    from fpet.hardware.cpu import configure
     torch.backends.mkldnn.matmul.fp32_precision = "bf16"
-    settle("cpu", Path(sys.argv[1]))
+    configure("cpu", Path(sys.argv[1]))
     print(torch.backends.mkldnn.matmul.fp32_precision)
 """
 
@@ -46,11 +46,11 @@ def system(tmp_path: Path) -> Path:
 
 def test_products_stay_float32(system: Path) -> None:
     exact = _exact("medium")
-    settle("cpu", system)
+    configure("cpu", system)
     asked = exact and torch.backends.mkl.is_available()
     assert torch.get_float32_matmul_precision() == ("medium" if asked else "highest")
     assert _exact(torch.get_float32_matmul_precision())
-    settle("cpu", system)  # the second backbone of a process
+    configure("cpu", system)  # the second backbone of a process
     assert torch.get_float32_matmul_precision() == ("medium" if asked else "highest")
 
 
@@ -62,30 +62,40 @@ def test_a_library_that_rounds_is_not_asked(monkeypatch: pytest.MonkeyPatch, sys
         return product(a.bfloat16().float(), b.bfloat16().float()) if rounds else product(a, b)
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", tiles)
-    settle("cpu", system)
+    configure("cpu", system)
     assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_on_other_processors_all_stays_as_it_is(system: Path) -> None:
     (system / "proc" / "cpuinfo").write_text("processor\t: 0\nvendor_id\t: GenuineIntel\n")
-    settle("cpu", system)
+    configure("cpu", system)
     assert torch.get_float32_matmul_precision() == "highest"
     (system / "proc" / "cpuinfo").unlink()
-    settle("cpu", system)
+    configure("cpu", system)
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_processor_has_the_name_that_the_kernel_gives_it(system: Path) -> None:
+    assert name(system) == "cpu"
+    (system / "proc" / "cpuinfo").write_text(
+        "processor\t: 0\nmodel\t\t: 1\nmodel name\t: Fast: 2 GHz \nflags\t\t: fpu\n"
+    )
+    assert name(system) == "Fast: 2 GHz"
+    (system / "proc" / "cpuinfo").unlink()
+    assert name(system) == "cpu"
 
 
 def test_a_gpu_is_not_told_to_round(monkeypatch: pytest.MonkeyPatch, system: Path) -> None:
-    settle("cuda", system)
+    configure("cuda", system)
     assert torch.get_float32_matmul_precision() == "highest"
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    settle("cpu", system)
+    configure("cpu", system)
     assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_what_was_chosen_stays(system: Path) -> None:
     torch.set_float32_matmul_precision("high")
-    settle("cpu", system)
+    configure("cpu", system)
     assert torch.get_float32_matmul_precision() == "high"
 
 
@@ -96,7 +106,7 @@ def test_what_was_chosen_by_the_newer_way_stays(system: Path) -> None:
 
 
 def test_a_backbone_that_moves_to_a_cpu_tells_torch() -> None:
-    settle("cpu")
+    configure("cpu")
     told = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     small_backbone().move("cpu")

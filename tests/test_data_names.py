@@ -14,7 +14,7 @@ from small import small_backbone, small_header
 
 from fpet.cli import main
 from fpet.data import load_dataset
-from fpet.plan import load_plan
+from fpet.sweeps.plan import load_plan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

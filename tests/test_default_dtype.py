@@ -13,9 +13,9 @@ from fpet.backbone import create_backbone, load_backbone, save_backbone
 from fpet.block import DropPath
 from fpet.flops import macs
 from fpet.preprocess import Preprocessing
-from fpet.recipe import Recipe
-from fpet.run import Run
 from fpet.task import new_model
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run
 from fpet.visualize import figure
 
 

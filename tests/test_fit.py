@@ -18,12 +18,12 @@ from fpet.backbone import Backbone, save_backbone
 from fpet.cli import main
 from fpet.data import Dataset, Images, Split
 from fpet.errors import DivergedError, TaskError, UnsupportedError
-from fpet.fit import finish, fit
 from fpet.header import Method, TaskHeader
-from fpet.recipe import Recipe
-from fpet.run import Run
 from fpet.task import Task
-from fpet.train import train
+from fpet.training.fit import finish, fit
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run
+from fpet.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,7 +66,7 @@ def test_the_scale_that_is_best_on_validation_images_is_kept(
     assert fitted.tried == [
         {"scale": scale, "epoch": one.epoch, "accuracy": one.accuracy, "loss": one.loss} for scale, one in alone.items()
     ]
-    described, _ = finish(fitted, digits, RECIPE)
+    described, _ = finish(fitted)
     assert described.provenance["scale_search"] == fitted.tried
 
 
@@ -87,7 +87,7 @@ def test_a_file_says_what_was_searched_and_else_nothing_of_it(
 ) -> None:
     recipe = dataclasses.replace(RECIPE, epochs=1)
     fitted = fit(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint", scales=scales)
-    described, _ = finish(fitted, digits, recipe)
+    described, _ = finish(fitted)
     assert [tried["scale"] for tried in described.provenance.get("scale_search", [])] == list(scales)
     assert ("scale_search" in described.provenance) is bool(scales)
 
@@ -114,7 +114,7 @@ def test_test_images_are_read_once_after_all_choices(backbone: Backbone, digits:
     seen = dataclasses.replace(digits, test=Split(watched, digits.test.targets))
     fitted = fit(small_header(backbone), backbone, seen, RECIPE, tmp_path / "run.checkpoint", scales=SCALES)
     assert not watched.reads
-    finish(fitted, seen, RECIPE)
+    finish(fitted)
     assert watched.reads == Counter(range(len(digits.test)))
 
 
@@ -242,7 +242,7 @@ def test_a_training_that_diverged_is_gone_when_the_next_begins(
         runs.add(run)
         return run
 
-    monkeypatch.setattr("fpet.train.Run", begin)
+    monkeypatch.setattr("fpet.training.train.Run", begin)
     recipe = dataclasses.replace(RECIPE, lr=1.0)
     fitted = fit(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint", scales=(3e38, 0.5))
     assert ["diverged" in one for one in fitted.tried] == [True, False]

@@ -17,8 +17,8 @@ from small import BDM, LORA_TARGETS, small_backbone, small_header
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from fpet import weights
 from fpet.adapters import ADAPTERS
+from fpet.embedded import default_backbone, task_path
 from fpet.header import Method
 from fpet.images import to_rgb
 from fpet.task import Task
@@ -126,11 +126,11 @@ def test_the_embedded_task_answers_alike_in_bfloat16() -> None:
 
     How close ten pictures are is chance: those of the other tasks are asked about too.
     """
-    path = weights.task_path("digits")
+    path = task_path("digits")
     logits: dict[str, Tensor] = {}
     backbones = {}
     for dtype in (torch.float32, torch.bfloat16):
-        engine = Engine.start(weights.default_backbone(), CPU, dtype, Metrics([], []))
+        engine = Engine.start(default_backbone(), CPU, dtype, Metrics([], []))
         backbones[dtype] = engine.backbone
         task = engine.load(Task.load(path), 1)
         instance = make_instance(Task.load(path).build(backbones[torch.float32]), engine.backbone.vit)

@@ -104,7 +104,7 @@ def test_what_cannot_be_pinned_is_refused(
 
 def test_who_unpins_what_is_not_there_waits_for_nothing(service: Serving) -> None:
     release = threading.Event()
-    service.runtime.pools.folder.submit(release.wait)  # as if something were being folded
+    service.runtime.pools.folding.submit(release.wait)  # as if something were being folded
     try:
         assert pin(service, "nothing", "DELETE").status_code == 404
         assert pin(service, "one", "DELETE", **{"if-match": '"another"'}).status_code == 409

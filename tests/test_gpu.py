@@ -10,8 +10,8 @@ from small import small_backbone
 
 _TELL = """
 import torch
-from fpet.gpu import settle
-settle({device!r})
+from fpet.hardware.gpu import configure
+configure({device!r})
 print(torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cudnn.allow_tf32)
 """
 
@@ -24,6 +24,6 @@ def test_a_gpu_makes_no_plans_and_rounds_no_float32(device: str, left: str) -> N
 
 def test_a_backbone_that_moves_there_tells_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     settled: list[object] = []
-    monkeypatch.setattr("fpet.gpu.settle", settled.append)
+    monkeypatch.setattr("fpet.hardware.gpu.configure", settled.append)
     small_backbone().move("cpu")
     assert settled == ["cpu"]

@@ -16,6 +16,10 @@ FORBIDDEN: list[tuple[str, tuple[str, ...]]] = [
     ("fpet/**/*.py", ("service", "fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "os.environ")),
     ("fpet/adapters/*.py", ("fpet.reducers", "timm")),
     ("fpet/reducers/*.py", ("fpet.adapters", "timm")),
+    ("fpet/hardware/*.py", ("fpet.backbones", "fpet.inference", "fpet.training", "fpet.sweeps")),
+    ("fpet/backbones/*.py", ("fpet.inference", "fpet.training", "fpet.sweeps")),
+    ("fpet/inference/*.py", ("fpet.training", "fpet.sweeps")),
+    ("fpet/training/*.py", ("fpet.inference", "fpet.sweeps")),
     ("service/batcher.py", ("torch", "fastapi", "starlette", "fpet")),
     ("service/decode.py", ("fastapi", "starlette")),
     ("service/v2/*.py", ("fastapi", "starlette")),
@@ -25,7 +29,7 @@ FORBIDDEN: list[tuple[str, tuple[str, ...]]] = [
     ("service/metrics.py", ("torch", "fastapi", "starlette", "fpet")),
 ]
 # What makes timm's modules: by name, from weights of other layouts, by timm's download.
-TOUCH_TIMM = {"fpet/backbone_timm.py", "fpet/backbone_names.py", "fpet/backbone_hub.py"}
+TOUCH_TIMM = {"fpet/backbones/timm_models.py", "fpet/backbones/names.py", "fpet/backbones/hub.py"}
 
 
 def imports_of(path: Path) -> set[str]:

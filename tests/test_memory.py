@@ -7,7 +7,7 @@ import weakref
 import torch
 from torch import Tensor, nn
 
-from fpet.memory import saved_bytes
+from fpet.training.memory import saved_bytes
 
 WEIGHT = nn.Parameter(torch.ones(8, 8))
 

@@ -15,17 +15,17 @@ from torch import nn
 
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone
-from fpet.backbone_described import fingerprint
+from fpet.backbones.described import fingerprint
 from fpet.errors import TaskError, UnsupportedError
 from fpet.fold import fold
+from fpet.inference.mixed import Template
+from fpet.inference.task_weights import Weights
 from fpet.linear import LowBitLinear
 from fpet.methods import methods
-from fpet.mixed import Template
 from fpet.reducers import REDUCERS
 from fpet.reducers.none import NoReduction
 from fpet.registry import build
 from fpet.task import Task, new_model, save_task
-from fpet.task_weights import Weights
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 

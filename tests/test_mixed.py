@@ -16,11 +16,11 @@ from torch import Tensor
 
 from fpet.errors import UnsupportedError
 from fpet.header import BackboneRef, Method
-from fpet.mixed import Template, family
-from fpet.packed_weights import PackedWeights
+from fpet.inference.mixed import Template, family
+from fpet.inference.packed_weights import PackedWeights
+from fpet.inference.task_weights import Weights
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, new_model, save_task
-from fpet.task_weights import Weights
 from fpet.vit import AdaptedViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.adapters.none import LinearProbe
 from fpet.errors import UnsupportedError
+from fpet.inference.mixed import Template
 from fpet.linear import LowBitLinear
-from fpet.mixed import Template
 from fpet.reducers.base import BlockReducer, Reducer
 from fpet.reducers.none import NoReduction
 from fpet.task import new_model

@@ -21,10 +21,10 @@ from torch.nn import functional as F
 from fpet.cli import main
 from fpet.data import Dataset
 from fpet.header import Method
-from fpet.recipe import Recipe
-from fpet.results import read_rows
-from fpet.run import Run
+from fpet.sweeps.results import read_rows
 from fpet.task import new_model
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run
 
 pytestmark = [needs_it, pytest.mark.usefixtures("one_thread")]
 

@@ -13,13 +13,13 @@ from torch import nn
 
 from fpet.backbone import Backbone, create_backbone
 from fpet.header import HeadSpec, Method
+from fpet.inference.mixed import Template
+from fpet.inference.packed_weights import PackedWeights, at_rest
+from fpet.inference.task_weights import Weights
 from fpet.linear import LowBitLinear
-from fpet.mixed import Template
-from fpet.packed_weights import PackedWeights, at_rest
 from fpet.packing import check_tensors, pack_module, quantised_layers
 from fpet.quantize import BITS
 from fpet.task import Task
-from fpet.task_weights import Weights
 from fpet.vit import AdaptedViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,7 +46,7 @@ def low_bit(
     write_task(path, header, backbone, seed)
     backbone.vit.to(dtype)
     task = Task.load(path)
-    return task, task.build(backbone, dtype)
+    return task, task.build(backbone)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -111,7 +111,7 @@ def test_a_task_without_low_bit_weights_is_held_as_it_computes(tmp_path: Path) -
         tmp_path / "a.safetensors", small_header(backbone, Method("lora", {"bits": 32}), Method("none")), backbone
     )
     task = Task.load(tmp_path / "a.safetensors")
-    assert isinstance(at_rest(task.build(backbone, torch.float32), task.tensors), Weights)
+    assert isinstance(at_rest(task.build(backbone), task.tensors), Weights)
 
 
 def test_a_file_holds_float32_whatever_the_module_computes_in() -> None:

@@ -9,8 +9,8 @@ from plans import PLAN
 
 from fpet.errors import UnsupportedError
 from fpet.header import Method
-from fpet.plan import load_plan
-from fpet.recipe import Recipe
+from fpet.sweeps.plan import load_plan
+from fpet.training.recipe import Recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from fpet.precision import bfloat16_speed_up, gains_by_bfloat16, slowness
+from fpet.hardware.precision import bfloat16_speed_up, gains_by_bfloat16, slowness
 from service.hardware import name_dtype
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ def test_of_a_gpu_that_the_driver_is_too_old_for_nothing_is_asked(monkeypatch: p
 def test_a_processor_that_emulates_bfloat16_serves_in_float32_and_training_is_told() -> None:
     program = """if True:
         import torch
-        from fpet.precision import bfloat16_speed_up, slowness
+        from fpet.hardware.precision import bfloat16_speed_up, slowness
         from service.hardware import name_dtype
         cpu = torch.device("cpu")
         assert name_dtype("auto", cpu) == "float32"

@@ -6,7 +6,7 @@ import torch
 
 from fpet.backbone import load_backbone
 from fpet.data import Dataset
-from fpet.weights import default_backbone
+from fpet.embedded import default_backbone
 from pretraining import probe
 
 

@@ -54,7 +54,7 @@ def test_a_pin_that_one_cannot_follow_is_told_again(both: Both, files: Files, tm
     content = file.read_bytes()
     assert put(first, "foldable", content).status_code == 201
     with ThreadPoolExecutor(1) as pool:
-        with taken(second.runtime.pools.folder):
+        with taken(second.runtime.pools.folding):
             pinned = pool.submit(post, first, "/v1/tasks/foldable/pin")
             first.until(lambda: told(first, "foldable")["pinned"] is True)
             file.write_bytes(task_file(tmp_path, "foldable"))

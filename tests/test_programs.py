@@ -19,14 +19,14 @@ import torch
 from small import ADAPTFORMER, BDM, METHODS, small_family
 from torch import Tensor, nn
 
-from fpet import programs, scripts
 from fpet.adapters.base import Adapter, BlockAdapter
 from fpet.backbone import create_backbone
 from fpet.errors import UnsupportedError
 from fpet.header import Method
-from fpet.mixed import Template
-from fpet.reordered import reorder
-from fpet.task_weights import Weights
+from fpet.inference import programs, scripts
+from fpet.inference.mixed import Template
+from fpet.inference.reordered import reorder
+from fpet.inference.task_weights import Weights
 from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
 
@@ -267,9 +267,9 @@ from pathlib import Path
 from small import BDM, small_family
 from fpet.errors import UnsupportedError
 from fpet.header import Method
-from fpet.mixed import Template
-from fpet.reordered import reorder, reordered_bytes
-from fpet.task_weights import Weights
+from fpet.inference.mixed import Template
+from fpet.inference.reordered import reorder, reordered_bytes
+from fpet.inference.task_weights import Weights
 model = small_family(Path(sys.argv[2]), Method("lora"), BDM)[0]
 template, weights = Template(model), Weights.of(model)
 try:

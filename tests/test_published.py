@@ -42,8 +42,8 @@ def backbone(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", MATRICES)
 def test_what_is_trained_with_a_head_of_one_bit_can_be_published(tmp_path: Path, kind: str) -> None:
     backbone, path = small_backbone(), tmp_path / "digits.safetensors"
-    methods = Method(kind, {"dim": DIM, "bits": 1}), Method("none")
-    header = new_header("digits", ("a", "b"), backbone, methods, head_bits=1)
+    adapter = Method(kind, {"dim": DIM, "bits": 1})
+    header = new_header("digits", ("a", "b"), backbone, adapter=adapter, reducer=Method("none"), head_bits=1)
     assert not header.head.bias
     save_task(path, header, new_model(header, backbone))
     task = Task.load(path)

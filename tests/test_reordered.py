@@ -13,12 +13,12 @@ from small import BDM, small_backbone, small_family, small_header
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from fpet import reordered
 from fpet.backbone import create_backbone
 from fpet.fold import fold
 from fpet.header import Method
-from fpet.programs import Batch, Program
-from fpet.reordered import reorder, reordered_bytes, with_reordered
+from fpet.inference import reordered
+from fpet.inference.programs import Batch, Program
+from fpet.inference.reordered import reorder, reordered_bytes, with_reordered
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from fpet.locks import sole_writer
-from fpet.results import Row, add_row, drop_failed, read_rows
+from fpet.sweeps.results import Row, add_row, drop_failed, read_rows
 
 ROW = Row(
     run="1",

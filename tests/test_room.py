@@ -15,9 +15,9 @@ from fpet.backbone import Backbone
 from fpet.cli import main
 from fpet.data import Dataset, Split
 from fpet.errors import DataError
-from fpet.recipe import Recipe
-from fpet.room import lacked_memory, most_memory
-from fpet.train import train
+from fpet.hardware.room import lacked_memory, most_memory
+from fpet.training.recipe import Recipe
+from fpet.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

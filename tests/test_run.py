@@ -13,14 +13,14 @@ from torch.nn import functional as F
 
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
-from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset, Split
 from fpet.errors import DataError, UnsupportedError
 from fpet.header import Method
-from fpet.parallel import Group
-from fpet.recipe import Recipe
-from fpet.run import Run
 from fpet.task import new_model, save_task
+from fpet.training.checkpoint import Checkpoint
+from fpet.training.parallel import Group
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

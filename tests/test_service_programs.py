@@ -14,8 +14,8 @@ from serving import Files, write_task
 from small import ADAPTFORMER, BDM, small_backbone, small_header
 from torch import Tensor
 
-from fpet import programs
 from fpet.header import Method
+from fpet.inference import programs
 from fpet.task import Task
 from service.engine import Engine
 from service.folded import Instance, make_instance

@@ -11,8 +11,8 @@ from serving import write_task
 from small import small_backbone, small_header
 
 from fpet.cli import main
+from fpet.embedded import task_path
 from fpet.task import Task
-from fpet.weights import task_path
 
 
 def test_a_task_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:

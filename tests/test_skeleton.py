@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fpet.skeleton import Skeleton
+from fpet.inference.skeleton import Skeleton
 
 
 class Net(nn.Module):

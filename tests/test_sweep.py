@@ -19,8 +19,9 @@ from small import small_backbone
 
 from fpet.cli import main
 from fpet.flops import macs
+from fpet.hardware import cpu
 from fpet.header import Method
-from fpet.results import Row, read_rows
+from fpet.sweeps.results import Row, read_rows
 from fpet.task import Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -58,7 +59,7 @@ def test_each_run_is_a_row(swept: Path) -> None:
     assert row.gmacs == macs(small_backbone(), Method("none"), Method("none")) / 1e9
     assert row.training_seconds is not None
     assert row.training_seconds > 0
-    assert (row.memory, row.device) == ("kept", "cpu")
+    assert (row.memory, row.device) == ("kept", cpu.name())
 
 
 def test_a_row_says_what_the_task_file_says(swept: Path) -> None:

@@ -13,11 +13,11 @@ from plans import command, left, started, without_times
 from small import small_backbone
 
 from fpet.cli import main
-from fpet.jobs import jobs
 from fpet.locks import sole_writer
-from fpet.plan import load_plan
-from fpet.results import Row, add_row, read_rows
-from fpet.sweep import sweep
+from fpet.sweeps.jobs import jobs
+from fpet.sweeps.plan import load_plan
+from fpet.sweeps.results import Row, add_row, read_rows
+from fpet.sweeps.sweep import sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,12 +11,12 @@ from plans import PLAN, command
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import create_backbone
-from fpet.checkpoint import Checkpoint
 from fpet.cli import main
-from fpet.jobs import jobs
-from fpet.plan import load_plan
-from fpet.results import read_rows
-from fpet.sweep import sweep
+from fpet.sweeps.jobs import jobs
+from fpet.sweeps.plan import load_plan
+from fpet.sweeps.results import read_rows
+from fpet.sweeps.sweep import sweep
+from fpet.training.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

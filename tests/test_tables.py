@@ -15,7 +15,7 @@ from test_results import ROW
 from benchmarks.summary import Results, read_tables
 from benchmarks.tables import markdown
 from fpet.cli import main
-from fpet.results import add_row, read_rows
+from fpet.sweeps.results import add_row, read_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -19,13 +19,13 @@ from small import ARCHITECTURE, ARGUMENTS, perturb, small_header
 
 from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
+from fpet.embedded import embedded, task_path
 from fpet.errors import TaskError
 from fpet.files import read_safetensors
 from fpet.header import Method
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, new_model, save_task
-from fpet.weights import embedded, task_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

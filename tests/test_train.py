@@ -13,16 +13,16 @@ from small import METHODS, small_header
 from torch import Tensor
 
 from fpet.backbone import Backbone
-from fpet.backbone_described import fingerprint
-from fpet.checkpoint import Checkpoint
+from fpet.backbones.described import fingerprint
 from fpet.data import Dataset, Split, load_dataset
 from fpet.data.split import ImageTensor
 from fpet.errors import DataError, TaskError
 from fpet.header import Method
-from fpet.recipe import Recipe
-from fpet.run import Run, Trained
 from fpet.task import Task, new_model, save_task
-from fpet.train import train
+from fpet.training.checkpoint import Checkpoint
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run, Trained
+from fpet.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

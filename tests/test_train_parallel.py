@@ -15,11 +15,11 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_digits, small_h
 from fpet.backbone import save_backbone
 from fpet.cli import main
 from fpet.errors import UnsupportedError
-from fpet.parallel import ALONE, Group, local_device
-from fpet.recipe import Recipe
-from fpet.run import Run
 from fpet.task import Task
-from fpet.train import train
+from fpet.training.parallel import ALONE, Group, local_device
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run
+from fpet.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -68,7 +68,7 @@ import torch
 from test_train_parallel import train_small
 
 from fpet.errors import TaskError
-from fpet.parallel import joined
+from fpet.training.parallel import joined
 
 with joined(torch.device("cpu")) as group:
     for case in ("behind", "changed"):

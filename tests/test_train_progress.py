@@ -18,14 +18,14 @@ import torch
 from small import small_backbone, small_header
 
 from fpet.backbone import Backbone
-from fpet.checkpoint import Checkpoint
 from fpet.data import Dataset
 from fpet.errors import TaskError, UnsupportedError
-from fpet.recipe import Recipe
-from fpet.run import Run
 from fpet.task import new_model
-from fpet.tensorboard import tensorboard_log
-from fpet.train import train
+from fpet.training.checkpoint import Checkpoint
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run
+from fpet.training.tensorboard import tensorboard_log
+from fpet.training.train import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,9 +17,9 @@ from serving import Files, serving, small_settings, write_task
 from small import BDM, small_backbone, small_header
 
 from fpet.header import Method
-from fpet.packed_weights import PackedWeights
+from fpet.inference.packed_weights import PackedWeights
+from fpet.inference.task_weights import Weights
 from fpet.task import Task
-from fpet.task_weights import Weights
 from service.engine import Engine
 from service.forwards import Forwards
 from service.loaded import LoadedTask, resident_bytes

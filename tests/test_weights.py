@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 
 from fpet.backbone import load_backbone
+from fpet.embedded import default_backbone, embedded, task_path, tasks_folder
 from fpet.errors import TaskError
 from fpet.images import to_rgb
 from fpet.provenance import stated_accuracy
 from fpet.task import Task
-from fpet.weights import default_backbone, embedded, task_path, tasks_folder
 
 ROOT = Path(__file__).parent.parent
 README = (embedded() / "README.md").read_text()

@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `classify`."""
-    parser = subparsers.add_parser("classify", help="label images", description=_DESCRIPTION)
+    parser = subparsers.add_parser("classify", description=_DESCRIPTION)
     parser.add_argument(
         "images", type=Path, nargs="+", metavar="IMAGE", help="any still picture that Pillow reads, or a folder of them"
     )
@@ -157,7 +157,7 @@ def _compute(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[
     backbone = options.backbone(arguments)
     dtype = options.precision(arguments)
     backbone.move(arguments.device, dtype)
-    reduced = task.build(backbone, dtype, arguments.device)
+    reduced = task.build(backbone)
     model = reduced if arguments.tokens == "reduced" else reduced.unreduced()
     for start in range(0, len(images), _BATCH):
         yield from _answers(task, model, images[start : start + _BATCH], arguments.top_k)

@@ -46,11 +46,7 @@ _CONVERSIONS = {
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `convert`."""
-    parser = subparsers.add_parser(
-        "convert",
-        help="convert published adapters, PEFT LoRA and transformers models",
-        description=_DESCRIPTION,
-    )
+    parser = subparsers.add_parser("convert", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("input", type=Path, metavar="INPUT", help="file or folder to convert")
     parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="file or folder to write")

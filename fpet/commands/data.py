@@ -26,7 +26,7 @@ _UNAVAILABLE = 2
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `data`."""
-    parser = subparsers.add_parser("data", help="fetch data sets", description=_DESCRIPTION)
+    parser = subparsers.add_parser("data", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{_NAMES} (default: all)")
     options.add_cache(parser)

@@ -32,7 +32,7 @@ _CLASS_COLUMNS = ("label", "images", "accuracy", "accuracy_unreduced", "mostly_t
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `evaluate`."""
-    parser = subparsers.add_parser("evaluate", help="test the accuracy of a task", description=_DESCRIPTION)
+    parser = subparsers.add_parser("evaluate", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     options.add_task(parser)
     options.add_data(parser, required=False, default=" (default: the named data that the task was trained on)")
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     backbone = options.backbone(arguments)
     dtype = options.precision(arguments)
     backbone.move(arguments.device, dtype)
-    model = task.build(backbone, dtype, arguments.device)
+    model = task.build(backbone)
     found = answers(model, dataset.test, task.header.preprocessing, arguments.batch_size)
     counted = tally(model, dataset.test, found)
     evaluation = summary(model, counted)

@@ -23,7 +23,7 @@ _GIGA = 1e9
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `flops`."""
-    parser = subparsers.add_parser("flops", help="count multiply-accumulates by part", description=_DESCRIPTION)
+    parser = subparsers.add_parser("flops", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("--architecture", metavar="NAME", help="timm's name of a plain Vision Transformer")

@@ -17,7 +17,7 @@ reduction is no part of such a checkpoint: the answers are those of tokens=full.
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `fold`."""
-    parser = subparsers.add_parser("fold", help="write a task as a plain timm checkpoint", description=_DESCRIPTION)
+    parser = subparsers.add_parser("fold", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     options.add_task(parser)
     options.add_backbone(parser)
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UnsupportedError(f"{output}: a folded task's name ends in .safetensors")
     options.refuse_existing(output)
     task = options.task(arguments)
-    model = fold(task.build(options.backbone(arguments), device=arguments.device))
+    model = fold(task.build(options.backbone(arguments)))
     write_timm_checkpoint(output, task, model)
     print(f"{output}: {creation(output, task, model)}")
     return 0

@@ -23,7 +23,7 @@ the image size. A classifier is left out."""
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `import-backbone`."""
-    parser = subparsers.add_parser("import-backbone", help="make a backbone file", description=_DESCRIPTION)
+    parser = subparsers.add_parser("import-backbone", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("source", metavar="SOURCE", help=f"file, or {options.HUB}NAME")
     options.add_architecture(parser)

@@ -17,7 +17,7 @@ _COLUMNS = ("role", "kind", "parameters", "tokens", "foldable", "refuses", "argu
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `methods`."""
-    parser = subparsers.add_parser("methods", help="list adapters and reducers", description=_DESCRIPTION)
+    parser = subparsers.add_parser("methods", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("--json", action="store_true", help="print one JSON list")
 

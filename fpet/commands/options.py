@@ -12,17 +12,17 @@ from pathlib import Path
 import torch
 
 from fpet.backbone import Backbone, load_backbone
-from fpet.backbone_hub import download_backbone
+from fpet.backbones.hub import download_backbone
 from fpet.data import SOURCES, Dataset, Reading, load_dataset, load_source
+from fpet.embedded import default_backbone, task_path
 from fpet.errors import BackboneError, TaskError, UnsupportedError
 from fpet.files import exists
-from fpet.precision import slowness
+from fpet.hardware.precision import slowness
 from fpet.preprocess import Triple
-from fpet.recipe import PRECISIONS
 from fpet.task import Task
+from fpet.training.recipe import PRECISIONS
 from fpet.untrained import preprocessing_of
 from fpet.vit import check_parity
-from fpet.weights import default_backbone, task_path
 
 Value = int | float | bool | str | list[int]
 

@@ -18,7 +18,7 @@ accuracy, and its tensors. The file is read as strictly as for use; no backbone 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `show`."""
-    parser = subparsers.add_parser("show", help="print what is in a task file", description=_DESCRIPTION)
+    parser = subparsers.add_parser("show", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("task", metavar="TASK", help="name of an embedded task, or a file that ends in .safetensors")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

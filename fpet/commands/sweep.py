@@ -7,18 +7,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
 from fpet.commands import options
 from fpet.commands.table import table
 from fpet.data import Dataset
 from fpet.errors import UnsupportedError
-from fpet.jobs import Job, check_plan, jobs
-from fpet.parallel import refuse_group
-from fpet.plan import Plan, load_plan
-from fpet.precision import slowness
-from fpet.results import Row, read_rows
-from fpet.sweep import sweep
+from fpet.hardware.allocator import keep_freed_memory
+from fpet.hardware.precision import slowness
+from fpet.sweeps.jobs import Job, check_plan, jobs
+from fpet.sweeps.plan import Plan, load_plan
+from fpet.sweeps.results import Row, read_rows
+from fpet.sweeps.sweep import sweep
+from fpet.training.parallel import refuse_group
 from fpet.words import count
 
 _DESCRIPTION = """Trains and tests every method of a plan on every data set with every seed, and writes one CSV row a
@@ -32,7 +32,7 @@ _FAILED = 1
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `sweep`."""
-    parser = subparsers.add_parser("sweep", help="train a table of methods, data and seeds", description=_DESCRIPTION)
+    parser = subparsers.add_parser("sweep", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("plan", type=Path, metavar="PLAN", help="TOML file: data, seeds, [recipe] and [[method]]")
     parser.add_argument(

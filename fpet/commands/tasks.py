@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fpet.commands.table import table
+from fpet.embedded import tasks_folder
 from fpet.errors import TaskError
 from fpet.provenance import stated_accuracy
 from fpet.task import Task
-from fpet.weights import tasks_folder
 
 _DESCRIPTION = """Lists task files: name, adapter, token reduction, number of classes, size in bytes, and the accuracy
 on test images, with and without token reduction, that was measured after training. The exit code is 1 if a file there
@@ -23,7 +23,7 @@ _FAILED = 1
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `tasks`."""
-    parser = subparsers.add_parser("tasks", help="list task files", description=_DESCRIPTION)
+    parser = subparsers.add_parser("tasks", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument(
         "--folder",

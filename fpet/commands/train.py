@@ -12,21 +12,21 @@ from typing import Any
 
 import torch
 
-from fpet.allocator import keep_freed_memory
 from fpet.backbone import Backbone
-from fpet.checkpoint import check_log
 from fpet.commands import method_options, options
-from fpet.data import Dataset
 from fpet.errors import TaskError, UnsupportedError
-from fpet.fit import Fitted, check_fit, checkpoints_of, finish, fit
+from fpet.hardware.allocator import keep_freed_memory
+from fpet.hardware.precision import slowness
+from fpet.hardware.room import lacked_memory
+from fpet.header import TaskHeader
 from fpet.linear import FULL_PRECISION
 from fpet.locks import sole_writer
-from fpet.parallel import Group, joined, local_device
-from fpet.precision import slowness
 from fpet.quantize import BITS
-from fpet.recipe import PRECISIONS, Recipe
-from fpet.room import lacked_memory
 from fpet.task import save_task
+from fpet.training.checkpoint import check_log
+from fpet.training.fit import Fitted, check_fit, checkpoints_of, finish, fit
+from fpet.training.parallel import Group, joined, local_device
+from fpet.training.recipe import PRECISIONS, Recipe
 from fpet.untrained import new_header
 from fpet.words import reason
 
@@ -57,7 +57,7 @@ _DERIVED = {"warmup_epochs": f"a tenth of the epochs, at most {Recipe.warmup_epo
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `train`."""
-    parser = subparsers.add_parser("train", help="fit one task and write its file", description=_DESCRIPTION)
+    parser = subparsers.add_parser("train", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("--name", required=True, help="name of the task: a-z, 0-9, '.', '_', '-'")
     parser.add_argument(
@@ -107,28 +107,30 @@ def run(arguments: argparse.Namespace) -> int:
                 writing.enter_context(sole_writer(output))
                 writing.enter_context(_told_if_interrupted(_checkpoints(arguments, output)))
             options.refuse_existing(output, _INSTEAD)
-            fitted, dataset = _fit(arguments, output, backbone, recipe, group)
+            fitted = _fit(arguments, output, backbone, recipe, group)
         if group.rank == 0:
-            _save(output, fitted, dataset, recipe)
+            _save(output, fitted)
     return 0
 
 
-def _fit(
-    arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe: Recipe, group: Group
-) -> tuple[Fitted, Dataset]:
+def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe: Recipe, group: Group) -> Fitted:
     scales = arguments.search_scale
     for path in _checkpoints(arguments, output):
         check_log(path)
-    methods = method_options.methods(arguments, backbone.geometry.depth)
+    adapter, reducer = method_options.methods(arguments, backbone.geometry.depth)
+
+    def task(labels: tuple[str, ...]) -> TaskHeader:
+        name, bits = arguments.name, arguments.head_bits
+        return new_header(name, labels, backbone, adapter=adapter, reducer=reducer, head_bits=bits)
+
     # With any labels: what is wrong should show before data is read, which may take long.
-    check_fit(new_header(arguments.name, ("0", "1"), backbone, methods, arguments.head_bits), backbone, recipe, scales)
+    check_fit(task(("0", "1")), backbone, recipe, scales)
     _check_name(output, arguments.name)
     if group.rank == 0:
         _warn(recipe, torch.device(arguments.device))
     dataset = options.dataset(arguments, arguments.data)
-    header = new_header(arguments.name, dataset.labels, backbone, methods, arguments.head_bits)
-    board, checkpoint = arguments.tensorboard, _checkpoint(output)
-    return fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group), dataset
+    header, checkpoint, board = task(dataset.labels), _checkpoint(output), arguments.tensorboard
+    return fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group)
 
 
 def _check_name(output: Path, name: str) -> None:
@@ -176,14 +178,14 @@ def _told_if_interrupted(checkpoints: Sequence[Path]) -> Iterator[None]:
         raise
 
 
-def _save(output: Path, fitted: Fitted, dataset: Dataset, recipe: Recipe) -> None:
-    header, tested = finish(fitted, dataset, recipe)
+def _save(output: Path, fitted: Fitted) -> None:
+    header, tested = finish(fitted)
     save_task(output, header, fitted.trained.model)
     for checkpoint in fitted.checkpoints:
         checkpoint.unlink(missing_ok=True)
     scale = f"scale {header.adapter.arguments['scale']}, " if fitted.tried else ""
     print(
-        f"{output}: {scale}epoch {fitted.trained.epoch} of {recipe.epochs}, "
+        f"{output}: {scale}epoch {fitted.trained.epoch} of {fitted.recipe.epochs}, "
         f"validation accuracy {fitted.trained.accuracy:.4f}, "
         f"test accuracy {tested.accuracy:.4f} ({tested.tokens}), "
         f"{tested.accuracy_unreduced:.4f} without token reduction"

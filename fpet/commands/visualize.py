@@ -24,7 +24,7 @@ tokens."""
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `visualize`."""
-    parser = subparsers.add_parser("visualize", help="draw which patches merged", description=_DESCRIPTION)
+    parser = subparsers.add_parser("visualize", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE", help="any still picture that Pillow reads")
     options.add_task(parser)
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     header = task.header
     files = ImageFiles(tuple(arguments.images))
     pixels = [header.preprocessing.resize(files[i]) for i in range(len(files))]
-    model = task.build(options.backbone(arguments), device=arguments.device)
+    model = task.build(options.backbone(arguments))
     if isinstance(model.reducer, NoReduction):
         raise UnsupportedError(f"{task.path}: the task keeps all of its tokens; nothing merges")
     picture = figure(header.reducer.kind, model, torch.stack(pixels), header.preprocessing)

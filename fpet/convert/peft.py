@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fpet.adapters.lora import parse_targets, tensor_prefix
 from fpet.backbone import Backbone
-from fpet.backbone_limits import FLOATS, MOST_BLOCKS
+from fpet.backbones.limits import FLOATS, MOST_BLOCKS
 from fpet.convert.fields import Fields
 from fpet.convert.names import ALL, places
 from fpet.errors import TaskError, UnsupportedError

@@ -21,6 +21,7 @@ from service.processes.messages import Message
 from service.processes.siblings import LATER, Siblings, Silence
 from service.request_id import HEADER
 from service.routes import admin, v2_repository
+from service.routes.changes import authorized
 from service.settings import Settings
 
 REQUEST = "request"
@@ -29,7 +30,7 @@ _ROUTES = [
     route
     for part in (admin, v2_repository)
     for route in part.router.routes
-    if isinstance(route, APIRoute) and any(one.dependency is admin.authorized for one in route.dependencies)
+    if isinstance(route, APIRoute) and any(one.dependency is authorized for one in route.dependencies)
 ]
 # By which most other requests are told from these at once.
 _ENDS = {route.path.rpartition("/")[2] for route in _ROUTES if "POST" in (route.methods or ())}

@@ -13,7 +13,7 @@ from service.disconnect import unless_gone
 from service.errors import InvalidRequestError, TooLargeError
 from service.exchange import inferring, split_names
 from service.inference import Inference
-from service.inputs import BYTES, JSON, MULTIPART
+from service.inputs import JSON
 from service.loaded import LoadedTask
 from service.routes.common import (
     DeadlineHeader,
@@ -21,30 +21,18 @@ from service.routes.common import (
     note,
     require_single,
     runtime_of,
+    timing_headers,
+    timings,
 )
-from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
-from service.schemas import Classification, Classifications, EncodedImages, Prediction, Timings, TokenCounts, Vector
+from service.routes.described import IMAGES_BODY, TIMES, Described, errors, with_headers
+from service.schemas import Classification, Classifications, Prediction, TokenCounts, Vector
 from service.work import Output, best
 
 router = APIRouter(tags=["classify"], route_class=Described)
 
 _DEFAULT_TOP_K = 5
-_FILES = {"type": "array", "items": BINARY["schema"]}
-BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "one image as it is, several as parts of a form (whatever their names), or several in JSON",
-        "content": {
-            "image/*": BINARY,
-            BYTES: BINARY,
-            MULTIPART: {"schema": {"type": "object", "properties": {"image": _FILES}}},
-            JSON: content_of(EncodedImages),
-        },
-    }
-}
-
 _ERRORS = errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
-_ANSWERS: dict[str, Any] = {"response_model_exclude_none": True, "openapi_extra": BODY}
+_ANSWERS: dict[str, Any] = {"response_model_exclude_none": True, "openapi_extra": IMAGES_BODY}
 
 
 class Options(BaseModel):
@@ -176,21 +164,3 @@ def _best(output: Output, labels: Sequence[str], top_k: int) -> list[Prediction]
         Prediction(label=labels[index], index=index, probability=float(probabilities[index]))
         for index in best(probabilities, top_k)
     ]
-
-
-def timings(inference: Inference, total: float) -> Timings:
-    """Where the time of a request went; total: seconds from its arrival."""
-    seconds = {"decode": inference.decode, "queue": inference.queue, "inference": inference.inference, "total": total}
-    return Timings(**{stage: round(1000 * value, 3) for stage, value in seconds.items()})
-
-
-def timing_headers(digest: str, tokens: TokenCounts, timings: Timings) -> dict[str, str]:
-    """The headers of an answer that a task gave."""
-    return {
-        "x-queue-time": str(timings.queue),
-        "x-inference-time": str(timings.inference),
-        "x-total-time": str(timings.total),
-        "x-tokens-in": str(tokens.into),
-        "x-tokens-out": str(tokens.out),
-        "x-task-digest": digest,
-    }

@@ -19,6 +19,7 @@ from service.inference import Inference
 from service.loaded import LoadedTask
 from service.processes.whole import Whole
 from service.runtime import Runtime
+from service.schemas import Timings, TokenCounts
 
 
 def runtime_of(request: HTTPConnection) -> Runtime:
@@ -116,3 +117,21 @@ def note(request: Request, task: LoadedTask, inference: Inference) -> None:
             at=time.time(),
         )
     )
+
+
+def timings(inference: Inference, total: float) -> Timings:
+    """Where the time of a request went; total: seconds from its arrival."""
+    seconds = {"decode": inference.decode, "queue": inference.queue, "inference": inference.inference, "total": total}
+    return Timings(**{stage: round(1000 * value, 3) for stage, value in seconds.items()})
+
+
+def timing_headers(digest: str, tokens: TokenCounts, timings: Timings) -> dict[str, str]:
+    """The headers of an answer that a task gave."""
+    return {
+        "x-queue-time": str(timings.queue),
+        "x-inference-time": str(timings.inference),
+        "x-total-time": str(timings.total),
+        "x-tokens-in": str(tokens.into),
+        "x-tokens-out": str(tokens.out),
+        "x-task-digest": digest,
+    }

@@ -1,4 +1,4 @@
-"""What the API's description says of answers: their headers, and those that are errors."""
+"""What the API's description says of bodies with images, and of answers: their headers, and those that are errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from service.inputs import BYTES, JSON, MULTIPART
 from service.request_id import HEADER as REQUEST_ID
-from service.schemas import Error
+from service.schemas import EncodedImages, Error
 from service.v2.binary import HEADER_LENGTH
 
 _ERRORS = {
@@ -61,7 +62,8 @@ _HEADERS = {
 _OF_ERRORS = {401: ["www-authenticate"], 415: ["accept-encoding"], 429: ["retry-after"], 503: ["retry-after"]}
 
 # The content of a body that is neither text nor JSON.
-BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+_BYTES = {"type": "string", "format": "binary"}
+BINARY: dict[str, Any] = {"schema": _BYTES}
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -81,6 +83,21 @@ def content_of(model: type[BaseModel]) -> dict[str, Any]:
         return {**whole(parts[one["$ref"].rpartition("/")[2]]), **own} if "$ref" in one else own
 
     return {"schema": whole(schema)}
+
+
+# The body of what is asked about images.
+IMAGES_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "one image as it is, several as parts of a form (whatever their names), or several in JSON",
+        "content": {
+            "image/*": BINARY,
+            BYTES: BINARY,
+            MULTIPART: {"schema": {"type": "object", "properties": {"image": {"type": "array", "items": _BYTES}}}},
+            JSON: content_of(EncodedImages),
+        },
+    }
+}
 
 
 def with_headers(*names: str) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from service.errors import InvalidRequestError
 from service.exchange import inferring
 from service.inputs import JSON
 from service.loaded import LoadedTask
-from service.routes.classify import BODY
 from service.routes.common import DeadlineHeader, deadline_after, require_single, runtime_of
-from service.routes.described import BINARY, DIGEST, Described, errors, with_headers
+from service.routes.described import BINARY, DIGEST, IMAGES_BODY, Described, errors, with_headers
 from service.schemas import Explanation, TokenCounts
 
 router = APIRouter(tags=["explain"], route_class=Described)
@@ -47,7 +46,7 @@ class Options(BaseModel):
         200: {"content": {_PNG: BINARY}, **with_headers(DIGEST)},
         **errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
     },
-    openapi_extra=BODY,
+    openapi_extra=IMAGES_BODY,
 )
 @inferring
 async def explain(

@@ -14,8 +14,7 @@ from service.exchange import Exchange, inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.loaded import LoadedTask
-from service.routes.classify import timing_headers, timings
-from service.routes.common import DeadlineHeader, deadline_after, note, runtime_of
+from service.routes.common import DeadlineHeader, deadline_after, note, runtime_of, timing_headers, timings
 from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
 from service.routes.v2 import AT_VERSION, MODEL, VERSION, ModelDep
 from service.runtime import Runtime

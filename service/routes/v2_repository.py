@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from service.deadline import Deadline
 from service.errors import NotReadyError
 from service.inputs import JSON, Model, parse, read_body
-from service.routes.admin import ConditionsHeader, authorized, put_into_service, take_out_of_service
+from service.routes.changes import ConditionsHeader, authorized, put_into_service, take_out_of_service
 from service.routes.common import RuntimeDep, WholeDep
 from service.routes.described import Described, admin_errors, content_of, errors
 from service.runtime import Runtime

@@ -7,80 +7,14 @@ numbers alone: they are copied there, so that one graph serves all of them, thos
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Protocol
-from weakref import WeakSet
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from fpet.mixed import Template, is_mixed
-from fpet.task_weights import Weights
-
-Forward = Callable[[], Tensor]
-
-
-class Graphs(Protocol):
-    """Captures forwards; lock: held by whoever captures or replays one, since all may compute in the same memory."""
-
-    lock: threading.Lock
-
-    def capture(self, forward: Forward) -> Forward:
-        """What computes the same as `forward`, from the memory that it reads, again and into the same result."""
-
-
-class CudaGraphs:
-    """Graphs of one GPU. They share a pool of memory to compute in, so that those of one family more take little."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.lock = _lock(device)
-        self._device = device
-        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
-
-    def capture(self, forward: Forward) -> Forward:
-        """The result of a replay lasts until another graph is replayed.
-
-        Raises:
-            RuntimeError: if the forward waits for a number, or memory runs out; torch may then capture nothing more.
-        """
-        with torch.cuda.device(self._device):
-            here, aside = torch.cuda.current_stream(), _stream(self._device)
-            aside.wait_stream(here)
-            with torch.cuda.stream(aside):
-                forward()  # loads kernels and makes workspaces, neither of which is possible while capturing
-            here.wait_stream(aside)
-            graph = torch.cuda.CUDAGraph()
-            # Held until this one is captured: torch has no pool that no graph is left of, or refuses it.
-            other = next(iter(self._graphs), None)
-            pool = None if other is None else other.pool()
-            # Other threads may go on to use the GPU meanwhile; and torch leaves the stream only if nothing failed.
-            mode = "thread_local"
-            with (
-                torch.cuda.stream(aside),
-                torch.cuda.graph(graph, pool=pool, stream=aside, capture_error_mode=mode),
-            ):
-                result = forward()
-            self._graphs.add(graph)
-
-        def replay() -> Tensor:
-            graph.replay()
-            return result
-
-        return replay
-
-
-@cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Always the same: for every stream that products are computed on torch keeps memory, tens of MiB, for good."""
-    return torch.cuda.Stream(device)
-
-
-@cache
-def _lock(device: torch.device) -> threading.Lock:  # noqa: ARG001
-    """Always the same too, as all graphs of a GPU are captured on that stream."""
-    return threading.Lock()
+from fpet.hardware.graphs import Forward, Graphs
+from fpet.inference.mixed import Template, is_mixed
+from fpet.inference.task_weights import Weights
 
 
 class Captured:

@@ -14,8 +14,8 @@ from fpet.data import SOURCES, Reading
 from fpet.errors import FpetError, UnsupportedError
 from fpet.files import read_bytes
 from fpet.header import Method
-from fpet.recipe import Recipe
 from fpet.registry import build, checked, keyword_parameters
+from fpet.training.recipe import Recipe
 
 _PLAN = ("data", "seeds", "recipe", "method")
 _TABLES = ("adapter_arguments", "reducer_arguments", "recipe")  # of a method

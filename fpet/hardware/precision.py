@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fpet.attention import attend
-from fpet.cpu import settle
-from fpet.threads import compute_in
+from fpet.hardware.cpu import configure
+from fpet.hardware.threads import compute_in
 
 # Rounding costs accuracy; and two timings of the same may differ by a few per cent.
 _WORTH = 1.05
@@ -44,7 +44,7 @@ def gains_by_bfloat16(device: torch.device) -> bool:
 @lru_cache
 def bfloat16_speed_up() -> float:
     """Time of a transformer's layer in float32 over its time in bfloat16, on this machine's CPU in one thread."""
-    settle("cpu")  # as for a backbone that computes there
+    configure("cpu")  # as for a backbone that computes there
     threads = torch.get_num_threads()
     compute_in(1)
     try:

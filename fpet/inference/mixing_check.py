@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from fpet.comparison import beyond_rounding, noise, normal
 from fpet.errors import UnsupportedError
+from fpet.inference.skeleton import Skeleton
+from fpet.inference.task_weights import site_parameters
 from fpet.reducers.base import BlockReducer
-from fpet.skeleton import Skeleton
-from fpet.task_weights import site_parameters
 from fpet.tokens import Layout, Tokens
 from fpet.vit import AdaptedViT
 from fpet.words import reason

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fpet.inference.task_weights import Weights, aligned_lengths, refuse_latent
 from fpet.linear import FULL_PRECISION
 from fpet.packing import quantised_layers
 from fpet.quantize import byte_values, code_bytes
-from fpet.task_weights import Weights, aligned_lengths, refuse_latent
 from fpet.vit import AdaptedViT
 
 _ARRANGEMENTS = 256  # of which one is held for all tasks that have it

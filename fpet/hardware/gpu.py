@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def settle(device: torch.device | str) -> None:
+def configure(device: torch.device | str) -> None:
     """Sets for the whole process, if the device is a GPU, what torch leaves open there.
 
     Attention is not computed by cuDNN. On Hopper and newer torch would prefer it; but it makes a plan for every length

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from fpet import _torchvision
-from fpet.backbone_files import check_normalization
-from fpet.backbone_limits import check_depth, check_image_size
+from fpet.backbones.files import check_normalization
+from fpet.backbones.limits import check_depth, check_image_size
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.preprocess import Triple
 
@@ -35,7 +35,7 @@ def make_vit(architecture: str, arguments: Mapping[str, object], normalization: 
 
     Raises:
         BackboneError: if timm does not know the name or arguments, or the model is larger than any (see
-            `fpet.backbone_limits`).
+            `fpet.backbones.limits`).
         UnsupportedError: if the forward pass does not cover the architecture.
     """
     if not timm.is_model(architecture):  # other names, such as hf-hub:..., would have timm ask the network

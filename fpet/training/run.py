@@ -13,18 +13,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fpet.backbone import Backbone
-from fpet.captured import CudaGraphs
-from fpet.captured_step import captured
-from fpet.checkpoint import LOG_COLUMNS, Best, Checkpoint, run_identity
 from fpet.classes import check_classes
 from fpet.data import Dataset
 from fpet.errors import DataError, DivergedError, UnsupportedError
+from fpet.hardware.graphs import CudaGraphs
+from fpet.hardware.room import refuse_excess
 from fpet.header import TaskHeader
-from fpet.memory import saved_bytes
-from fpet.parallel import ALONE, Group
-from fpet.recipe import PRECISIONS, Recipe
-from fpet.room import refuse_excess
 from fpet.task import new_model
+from fpet.training.captured_step import captured
+from fpet.training.checkpoint import LOG_COLUMNS, Best, Checkpoint, run_identity
+from fpet.training.memory import saved_bytes
+from fpet.training.parallel import ALONE, Group
+from fpet.training.recipe import PRECISIONS, Recipe
 from fpet.vit import AdaptedViT
 from fpet.words import count
 

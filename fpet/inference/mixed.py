@@ -19,12 +19,12 @@ from fpet.adapters.base import why_not_folded
 from fpet.comparison import noise
 from fpet.errors import UnsupportedError
 from fpet.header import Method, TaskHeader
-from fpet.mixing_check import refuse_unmixable
-from fpet.programs import Batch, Program
+from fpet.inference.mixing_check import refuse_unmixable
+from fpet.inference.programs import Batch, Program
+from fpet.inference.skeleton import Skeleton
+from fpet.inference.task_weights import Weights, aligned_lengths, lay_out, refuse_latent, site_parameters
 from fpet.reducers import REDUCERS
 from fpet.registry import completed
-from fpet.skeleton import Skeleton
-from fpet.task_weights import Weights, aligned_lengths, lay_out, refuse_latent, site_parameters
 from fpet.vit import AdaptedViT
 
 
@@ -127,8 +127,8 @@ class Template:
         return self.model(_stacked(each), reduced=reduced)
 
     def trace(self, examples: Sequence[Sequence[Weights]]) -> None:
-        """From now on has `features` run a program (`fpet.programs`) for batches of one task, or those of several,
-        whichever the examples are; not where gradients are recorded, nor under autocast.
+        """From now on has `features` run a program (`fpet.inference.programs`) for batches of one task, or those of
+        several, whichever the examples are; not where gradients are recorded, nor under autocast.
 
         examples: for the images of a batch each, of two or more at first, all mixed or none.
 

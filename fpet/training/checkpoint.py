@@ -19,7 +19,7 @@ from fpet.data import ResizedSplit
 from fpet.errors import TaskError
 from fpet.files import exists, read_bytes, write_atomically, write_csv
 from fpet.header import TaskHeader
-from fpet.recipe import Recipe
+from fpet.training.recipe import Recipe
 from fpet.words import first
 
 LOG_COLUMNS = ("epoch", "lr", "loss", "val_accuracy", "val_loss", "seconds")

@@ -20,15 +20,16 @@ from fpet.backbone import Backbone
 from fpet.data import Dataset
 from fpet.errors import BusyError, DataError, FpetError, UnsupportedError
 from fpet.evaluate import Evaluation
-from fpet.fit import Fitted, finish, fit
 from fpet.flops import macs
-from fpet.jobs import KEY, Job, jobs
+from fpet.hardware import cpu
+from fpet.hardware.room import lacked_memory
 from fpet.locks import sole_writer
-from fpet.plan import Plan
-from fpet.results import Row, add_row, drop_failed, read_rows
-from fpet.room import lacked_memory
-from fpet.run import Trained
+from fpet.sweeps.jobs import KEY, Job, jobs
+from fpet.sweeps.plan import Plan
+from fpet.sweeps.results import Row, add_row, drop_failed, read_rows
 from fpet.task import save_task
+from fpet.training.fit import Fitted, finish, fit
+from fpet.training.run import Trained
 from fpet.untrained import new_header
 from fpet.vit import count_parameters
 from fpet.words import reason
@@ -114,7 +115,7 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
         if isinstance(job.dataset, DataError):
             raise job.dataset
         fitted = _fit(job, job.dataset, backbone, folder)
-        header, tested = finish(fitted, job.dataset, job.method.recipe)
+        header, tested = finish(fitted)
         path = folder / "task.safetensors" if keep is None else job.kept(keep)
         save_task(path, header, fitted.trained.model)
     except (FpetError, MemoryError, RuntimeError) as error:
@@ -139,7 +140,14 @@ def _explains_itself(error: Exception) -> bool:
 
 def _fit(job: Job, dataset: Dataset, backbone: Backbone, folder: Path) -> Fitted:
     method = job.method
-    header = new_header(job.name, dataset.labels, backbone, (method.adapter, method.reducer), method.head_bits)
+    header = new_header(
+        job.name,
+        dataset.labels,
+        backbone,
+        adapter=method.adapter,
+        reducer=method.reducer,
+        head_bits=method.head_bits,
+    )
     return fit(header, backbone, dataset, method.recipe, folder / "task.checkpoint", scales=method.scales)
 
 
@@ -169,7 +177,7 @@ def _planned(job: Job, backbone: Backbone) -> Row:
         validate_every=recipe.validate_every,
         search_scale=json.dumps(method.scales),
         backbone=f"{backbone.architecture} {backbone.fingerprint[:KEY]}",
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu.name(),
         threads=torch.get_num_threads(),
         fpet=__version__,
         torch=version("torch"),

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from fpet import _torchvision
-from fpet.backbone_flax import from_flax, is_flax
+from fpet.backbones.flax import from_flax, is_flax
 from fpet.errors import BackboneError, UnsupportedError
 
 _torchvision.declare_missing_operators()

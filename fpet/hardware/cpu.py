@@ -1,4 +1,4 @@
-"""How torch computes on a CPU, where its defaults do not suit the processor."""
+"""What the processor is, and how torch computes on it where the defaults do not suit it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import torch
 _SIDE = 256  # of a product that is large enough for oneDNN to be asked for it
 
 
-def settle(device: torch.device | str, system: Path = Path("/")) -> None:
+def name(system: Path = Path("/")) -> str:
+    """The processor's name as the kernel has it, or "cpu" where that has none. system: as of `configure`."""
+    for line in _cpuinfo(system).splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip() or "cpu"
+    return "cpu"
+
+
+def configure(device: torch.device | str, system: Path = Path("/")) -> None:
     """Sets for the whole process, if the device is a CPU, what torch leaves open there.
 
     Products of float32 matrices are oneDNN's on an AMD processor. torch has MKL compute them, which uses half of what
@@ -21,7 +30,8 @@ def settle(device: torch.device | str, system: Path = Path("/")) -> None:
     TF32. system: the root of the file system, in which the kernel says whose processor it is.
     """
     alone = torch.device(device).type == "cpu" and not torch.accelerator.is_available()
-    if alone and _is_used_badly(system / "proc" / "cpuinfo"):
+    # torch has MKL, and the processor is AMD's.
+    if alone and torch.backends.mkl.is_available() and "AuthenticAMD" in _cpuinfo(system):
         with suppress(RuntimeError):  # it was chosen by torch's newer way, of which this one does not know
             _ask_onednn()
 
@@ -33,12 +43,11 @@ def _ask_onednn() -> None:
             torch.set_float32_matmul_precision("highest")
 
 
-def _is_used_badly(cpuinfo: Path) -> bool:
-    """Whether torch has MKL, and the processor is AMD's."""
+def _cpuinfo(system: Path) -> str:
     try:
-        return torch.backends.mkl.is_available() and "AuthenticAMD" in cpuinfo.read_text()
+        return (system / "proc" / "cpuinfo").read_text()
     except OSError:  # another system's; nothing is known
-        return False
+        return ""
 
 
 def _rounds_nothing() -> bool:

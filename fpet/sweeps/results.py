@@ -18,16 +18,17 @@ from fpet.locks import sole_writer
 class Row:
     """A run: what it was, what came out, and under which conditions. What a failed run did not reach is None.
 
-    run: identifies all that determines the result (data, backbone, methods, recipe, seed); error: empty unless it
-    failed. adapter_arguments, reducer_arguments: JSON, as planned; scale: the one chosen on validation images, if that
-    was asked. Accuracies are from 0 to 1; test_accuracy_unreduced is that of the same weights without token reduction.
-    parameters: of adapter and reducer, without the head; task_bytes: of the task file on the disk, with it. gmacs: of
-    one image, in billions of multiply-accumulates, with the adapter folded where it folds; None if they depend on the
-    image. training_seconds: all epochs with their validations, also those before the run was killed; epoch_seconds:
-    the median epoch. memory: "allocated", the most that was allocated on the GPU, or "kept", what autograd keeps for
-    the backward pass of one step. warmup_epochs to validate_every: of the recipe, and search_scale: JSON, the scales to
-    choose from; tables of earlier versions lack these. threads: of torch on the CPU. tokens_out: of a test image, a
-    mean where they differ.
+    run: identifies what was trained (data, backbone, methods, recipe, seed); two machines or versions may round
+    otherwise, which device, threads, fpet and torch tell apart. error: empty unless it failed. adapter_arguments,
+    reducer_arguments: JSON, as planned; scale: the one chosen on validation images, if that was asked. Accuracies are
+    from 0 to 1; test_accuracy_unreduced is that of the same weights without token reduction. parameters: of adapter and
+    reducer, without the head; task_bytes: of the task file on the disk, with it. gmacs: of one image, in billions of
+    multiply-accumulates, with the adapter folded where it folds; None if they depend on the image. training_seconds:
+    all epochs with their validations, also those before the run was killed; epoch_seconds: the median epoch. memory:
+    "allocated", the most that was allocated on the GPU, or "kept", what autograd keeps for the backward pass of one
+    step. warmup_epochs to validate_every: of the recipe, and search_scale: JSON, the scales to choose from; tables of
+    earlier versions lack these. device: the name of the GPU or the processor, "cpu" in earlier tables; threads: of
+    torch on the CPU. tokens_out: of a test image, a mean where they differ.
     """
 
     run: str

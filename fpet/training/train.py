@@ -11,17 +11,17 @@ import torch
 from tqdm import tqdm
 
 from fpet.backbone import Backbone
-from fpet.backbone_described import fingerprint
-from fpet.checkpoint import Checkpoint, check_log
+from fpet.backbones.described import fingerprint
 from fpet.data import Dataset
 from fpet.errors import TaskError
 from fpet.files import exists
 from fpet.header import TaskHeader
-from fpet.parallel import ALONE, Group
-from fpet.randomness import random_state_kept
-from fpet.recipe import Recipe
-from fpet.run import Run, Trained
-from fpet.tensorboard import tensorboard_log
+from fpet.training.checkpoint import Checkpoint, check_log
+from fpet.training.parallel import ALONE, Group
+from fpet.training.randomness import random_state_kept
+from fpet.training.recipe import Recipe
+from fpet.training.run import Run, Trained
+from fpet.training.tensorboard import tensorboard_log
 from fpet.vit import count_parameters
 from fpet.words import count
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from fpet.control_groups import control_groups
 from fpet.errors import DataError
+from fpet.hardware.control_groups import control_groups
 
 # Of torch, which has a class of its own only for what its allocator of a GPU cannot have: not for a CPU, nor for what
 # CUDA takes by itself, as to load a kernel, or cuBLAS.

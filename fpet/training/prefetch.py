@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from fpet.threads import compute_in
+from fpet.hardware.threads import compute_in
 
 Made = TypeVar("Made")
 

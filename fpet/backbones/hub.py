@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fpet.backbone import Backbone, create_backbone
-from fpet.backbone_timm import blueprint, timm_arguments
+from fpet.backbones.timm_models import blueprint, timm_arguments
 from fpet.errors import BackboneError
 from fpet.preprocess import Triple
 

@@ -13,18 +13,18 @@ from typing import Any
 
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
-from fpet.checkpoint import run_name
 from fpet.data import Dataset
 from fpet.errors import DivergedError, UnsupportedError
 from fpet.evaluate import Evaluation, evaluate
 from fpet.header import Method, TaskHeader
-from fpet.parallel import ALONE, Group
 from fpet.provenance import check_recordable, provenance
-from fpet.recipe import Recipe
 from fpet.registry import refuse_untrainable
-from fpet.run import Trained, mixed_precision
 from fpet.task import blueprint
-from fpet.train import train
+from fpet.training.checkpoint import run_name
+from fpet.training.parallel import ALONE, Group
+from fpet.training.recipe import Recipe
+from fpet.training.run import Trained, mixed_precision
+from fpet.training.train import train
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _SCALE = "scale"
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model that was chosen on validation images alone.
+    """A model that was chosen on validation images alone, and what it was trained with.
 
     header: its task, with the scale that was chosen; tried: of each scale the epoch, and accuracy and loss on the
     validation images, or how it diverged, empty if there was nothing to choose from; checkpoints: of all trainings,
@@ -44,6 +44,8 @@ class Fitted:
     trained: Trained
     tried: list[dict[str, Any]]
     checkpoints: list[Path]
+    dataset: Dataset
+    recipe: Recipe
 
 
 def fit(
@@ -84,7 +86,8 @@ def fit(
             _log(group, task, f" is out: {error}")
             # Its frames hold the run, with all images on the device, where the next needs the memory.
             attempts.append((task, error.with_traceback(None)))
-    return Fitted(*_best(attempts), [_told(*attempt) for attempt in attempts if scales], paths)
+    tried = [_told(*attempt) for attempt in attempts if scales]
+    return Fitted(*_best(attempts), tried, paths, dataset, recipe)
 
 
 def _log(group: Group, task: TaskHeader, what: str) -> None:
@@ -129,14 +132,14 @@ def check_fit(header: TaskHeader, backbone: Backbone, recipe: Recipe, scales: Se
         blueprint(candidate, backbone.geometry)
 
 
-def finish(fitted: Fitted, dataset: Dataset, recipe: Recipe) -> tuple[TaskHeader, Evaluation]:
+def finish(fitted: Fitted) -> tuple[TaskHeader, Evaluation]:
     """Looks at the test images, once and after all choices; returns the header with its provenance, and the result.
 
     Raises:
         DataError, UnsupportedError: as `evaluate`.
     """
-    tested = evaluate(fitted.trained.model, dataset.test, fitted.header.preprocessing)
-    origin = provenance(dataset, recipe, fitted.trained, tested)
+    tested = evaluate(fitted.trained.model, fitted.dataset.test, fitted.header.preprocessing)
+    origin = provenance(fitted.dataset, fitted.recipe, fitted.trained, tested)
     if fitted.tried:
         origin["scale_search"] = fitted.tried
     return dataclasses.replace(fitted.header, provenance=origin), tested

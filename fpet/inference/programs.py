@@ -19,11 +19,11 @@ from fpet.block import Site, adapted_block, log_size
 from fpet.comparison import beyond_rounding
 from fpet.ends import check_images, embed, norm, pool
 from fpet.errors import UnsupportedError
+from fpet.inference.reordered import with_reordered
+from fpet.inference.scripts import Script, held, run, script_of, trace
+from fpet.inference.skeleton import Skeleton
+from fpet.inference.task_weights import Place, lay_out
 from fpet.reducers.base import BlockReducer
-from fpet.reordered import with_reordered
-from fpet.scripts import Script, held, run, script_of, trace
-from fpet.skeleton import Skeleton
-from fpet.task_weights import Place, lay_out
 from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
 from fpet.words import reason

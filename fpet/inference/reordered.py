@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fpet.errors import UnsupportedError
-from fpet.scripts import Script, compiled
+from fpet.inference.scripts import Script, compiled
 
 # Of products that are tried: with few, and in some shapes with many, other libraries, and older versions of oneDNN for
 # weights in rows, add up in another order.
@@ -29,7 +29,7 @@ def reorder(vit: nn.Module) -> None:
     """Holds the weights of linear layers in oneDNN's order too, where a product with that is the same to the last bit.
 
     That is so on a CPU if torch has oneDNN multiply as well. It takes as many bytes as the weights do. Nothing is held
-    where there are no scripts (`fpet.scripts`), since nothing else computes with it.
+    where there are no scripts (`fpet.inference.scripts`), since nothing else computes with it.
 
     Raises:
         RuntimeError: if there is too little memory.

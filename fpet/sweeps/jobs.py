@@ -14,8 +14,8 @@ from fpet.backbone import Backbone
 from fpet.data import SOURCES, Dataset, load_dataset
 from fpet.errors import DataError, UnsupportedError
 from fpet.files import exists
-from fpet.fit import check_fit
-from fpet.plan import Plan, PlannedMethod
+from fpet.sweeps.plan import Plan, PlannedMethod
+from fpet.training.fit import check_fit
 from fpet.untrained import half_way, new_header, preprocessing_of
 
 KEY = 12  # hexadecimal digits that identify a run
@@ -98,7 +98,14 @@ def _wrong_methods(plan: Plan, backbone: Backbone) -> list[str]:
     for planned in plan.methods:
         method = _placed(planned, backbone)
         try:
-            header = new_header("plan", ("0", "1"), backbone, (method.adapter, method.reducer), method.head_bits)
+            header = new_header(
+                "plan",
+                ("0", "1"),
+                backbone,
+                adapter=method.adapter,
+                reducer=method.reducer,
+                head_bits=method.head_bits,
+            )
             check_fit(header, backbone, method.recipe, method.scales)
         except UnsupportedError as error:
             wrong.append(f"{method.name}: {error}")

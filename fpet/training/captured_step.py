@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from fpet.captured import Graphs
-from fpet.randomness import random_state_kept
+from fpet.hardware.graphs import Graphs
+from fpet.training.randomness import random_state_kept
 from fpet.words import reason
 
 logger = logging.getLogger(__name__)

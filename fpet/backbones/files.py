@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fpet.backbone_limits import check_archive, check_stored
+from fpet.backbones.limits import check_archive, check_stored
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import exists, parse_safetensors, read_regular
 from fpet.json_values import check_json, is_finite

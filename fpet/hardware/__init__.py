@@ -1,0 +1,1 @@
+"""What the machine gives, and how torch is told to use it."""

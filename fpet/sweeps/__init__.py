@@ -1,0 +1,1 @@
+"""Tables of training runs: the plan, the runs, the rows."""
