@@ -7,6 +7,7 @@ import itertools
 import json
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -43,18 +44,40 @@ def test_the_pages_of_the_shipped_backbone_are_what_the_command_prints(name: str
     assert pairs.markdown(read_tables([RESULTS / f"{name}.csv"])) in (RESULTS / f"{name}.md").read_text()
 
 
+def mean_of(found: Sequence[pairs.Pair]) -> str:
+    each = [100 * pair.difference for pair in found]
+    return f"{statistics.fmean(each):+.2f} ({statistics.stdev(each) / len(each) ** 0.5:.2f})"
+
+
 def test_the_page_of_the_methods_says_what_its_table_has() -> None:
     page, rows = (RESULTS / "methods-short.md").read_text(), read_tables([RESULTS / "methods-short.csv"])
     assert accuracies.markdown(rows).partition("## Cost")[0] in page
     assert len(rows) == 17 * 6
-    elsewhere = {"FPET-AdaptFormer", "FPET-LoRA"}
-    new = [100 * pair.difference for pair in pairs.pairs_of(rows) if pair.reduced.method not in elsewhere]
-    mean = f"{statistics.fmean(new):+.2f} ({statistics.stdev(new) / len(new) ** 0.5:.2f})"
-    assert f"the 1-bit adapters and RepAdapter, {mean}:" in page
-    assert (
-        f"| {len(new)} | 1-bit adapters and RepAdapter ([tables](benchmarks/results/methods-short.md)) | {mean} |"
-        in (RESULTS.parent.parent / "README.md").read_text()
-    )
+    assert f"the 1-bit adapters and RepAdapter, {mean_of(of_the_readme('methods-short'))}:" in page
+
+
+def of_the_readme(table: str) -> list[pairs.Pair]:
+    """The pairs of a table that the README counts, each of which is counted there once."""
+    elsewhere = ("FPET-AdaptFormer", "FPET-LoRA") if table == "methods-short" else ()
+    return [
+        pair
+        for pair in pairs.pairs_of(read_tables([RESULTS / f"{table}.csv"]))
+        if pair.reduced.method not in elsewhere
+        and (pair.reduced.reducer, json.loads(pair.reduced.reducer_arguments)) == ("bdm", {"block": 6})
+    ]
+
+
+def test_the_readme_counts_each_pair_once() -> None:
+    readme = (RESULTS.parent.parent / "README.md").read_text()
+    found = {table: of_the_readme(table) for table in ("pairs", "methods-short", "blocks-h200", "paper-pairs")}
+    for table, own in found.items():
+        row = next(line for line in readme.splitlines() if f"(benchmarks/results/{table}.md)) |" in line)
+        assert row.startswith(f"| {len(own)} | ")
+        assert row.endswith(f" | {mean_of(own)} |")
+    every = [pair for own in found.values() for pair in own]
+    assert f"| {len(every)} | all of these | {mean_of(every)} |" in readme
+    page = (RESULTS / "pairs.md").read_text().replace("\n", " ")
+    assert f"the fifty-seven have {mean_of(every)}." in page
 
 
 @pytest.mark.parametrize(
