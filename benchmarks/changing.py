@@ -29,9 +29,9 @@ from fpet.task import new_model
 from fpet.untrained import half_way, new_header
 from service.catalog import Catalog
 from service.engine import Engine
-from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
-from service.work import Group, Work
+from service.model.loaded import LoadedTask, resident_bytes
+from service.model.work import Group, Work
 
 _CLASSES = 10
 _MIB = 2**20

@@ -28,8 +28,8 @@ from fpet.backbone import load_backbone
 from fpet.embedded import default_backbone, task_path, tasks_folder
 from fpet.hardware.allocator import keep_freed_memory
 from fpet.task import Task
-from service.calibration import alternate
 from service.hardware import cores
+from service.model.calibration import alternate
 
 _IN_FLIGHT = 3  # full batches for each forward that runs at once
 _SHADOW_SHARE = 0.2

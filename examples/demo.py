@@ -25,8 +25,8 @@ from fpet.backbone import load_backbone
 from fpet.embedded import default_backbone, embedded, task_path, tasks_folder
 from fpet.task import Task
 from fpet.vit import AdaptedViT
-from service.calibration import measure
 from service.hardware import DTYPES, name_dtype, pick_device
+from service.model.calibration import measure
 from service.settings import Settings
 
 _COLUMNS = ("task", "adapter", "bytes", "right", "tokens", "ms", "the first of them: answer (probability)")

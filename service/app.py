@@ -17,22 +17,22 @@ from starlette.routing import Match, Route
 import fpet
 from fpet.embedded import default_backbone, tasks_folder
 from service.admission import check_queue, find_route
-from service.captures import start_captures
 from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ServiceError
 from service.exchange import Exchange
-from service.failures import ERROR_TYPES, STATUS_CODES
 from service.hardware import DTYPES, name_dtype, pick_device
-from service.head_requests import HeadAsGet
-from service.limits import check_body, check_head
+from service.http.failures import ERROR_TYPES, STATUS_CODES
+from service.http.head_requests import HeadAsGet
+from service.http.limits import check_body, check_head
+from service.http.middleware import Observed, failed
+from service.http.room import Room
 from service.logs import log_exchange
 from service.metrics import Metrics
-from service.middleware import Observed, failed
+from service.model.captures import start_captures
 from service.processes.forwarding import REQUEST, ToFirst, answer
 from service.processes.siblings import ALONE, Siblings
 from service.processes.whole import Whole
-from service.room import Room
 from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_infer, v2_repository
 from service.routes.common import client
 from service.routes.described import errors

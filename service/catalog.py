@@ -9,14 +9,14 @@ from pathlib import Path
 
 from fpet.errors import FpetError, TaskError
 from fpet.files import write_atomically
-from service.entries import Entries
-from service.entry import Entry, Told
 from service.errors import InvalidTaskError, StorageError
-from service.loaded import LoadedTask
-from service.loading import FirstsAlone, Load, log_change, log_failure, log_unwritten, parse, without_folder
 from service.metrics import Metrics
-from service.stamps import Stamps, status_of
-from service.task_folder import SUFFIX, TaskFolder
+from service.model.loaded import LoadedTask
+from service.tasks.entries import Entries
+from service.tasks.entry import Entry, Told
+from service.tasks.folder import SUFFIX, TaskFolder
+from service.tasks.loading import FirstsAlone, Load, log_change, log_failure, log_unwritten, parse, without_folder
+from service.tasks.stamps import Stamps, status_of
 
 
 class Catalog(Entries):

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.errors():
             print(f"fpet serve: {_where(problem['loc'])}{reason_of(problem)}", file=sys.stderr)
         return _INPUT_ERROR
-    from service.listening import require_free  # noqa: PLC0415
+    from service.http.listening import require_free  # noqa: PLC0415
 
     require_free(settings.host, settings.port)
     configure(settings.log_level, settings.log_format)

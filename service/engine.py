@@ -21,16 +21,16 @@ from fpet.inference.mixed import family
 from fpet.inference.packed_weights import at_rest
 from fpet.task import Task
 from fpet.vit import check_parity
-from service.calibration import measure
-from service.captures import Captures
-from service.folded import Instance
-from service.forwards import Forwards, Passed
-from service.loaded import Family, LoadedTask
 from service.metrics import Forward, Metrics
-from service.programs import ProgramMaker
-from service.timings import Timings
-from service.unpacked import Unpacked
-from service.work import Group, Output, Work, blank, twins
+from service.model.calibration import measure
+from service.model.captures import Captures
+from service.model.folded import Instance
+from service.model.forwards import Forwards, Passed
+from service.model.loaded import Family, LoadedTask
+from service.model.programs import ProgramMaker
+from service.model.timings import Timings
+from service.model.unpacked import Unpacked
+from service.model.work import Group, Output, Work, blank, twins
 
 # Seconds for one batch size of a family: of small batches each timing says little, of large ones a few say enough.
 _SHORTEST_TIMING, _LONGEST_TIMING = 0.25, 1.5

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
 from starlette.types import Scope
 
-from service.request_id import HEADER, new_id
+from service.http.request_id import HEADER, new_id
 
 # By RFC 9110 and RFC 5789; clients may invent others, which are told apart nowhere.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Gauge, Info
 import fpet
 from service.catalog import Catalog
 from service.engine import Engine
-from service.entry import State
 from service.settings import Settings
+from service.tasks.entry import State
 
 
 def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, catalog: Catalog) -> None:

@@ -16,7 +16,6 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from service.deadline import Deadline, Limit
-from service.disconnect import unless_gone
 from service.errors import (
     BadRequestError,
     ClientGoneError,
@@ -27,6 +26,7 @@ from service.errors import (
     UnsupportedTypeError,
     reason_of,
 )
+from service.http.disconnect import unless_gone
 from service.json_size import check_json
 from service.schemas import EncodedImages
 

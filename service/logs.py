@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from service.exchange import Exchange
-from service.request_id import current_id
+from service.http.request_id import current_id
 
 _OWN = ("service", "fpet", "uvicorn")
 _QUIET = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.ending import end_without
 from service.hardware import share_of_cores
-from service.parallelism import BACKGROUND, COMPUTING, DECODING, Parallelism, torch_threads
+from service.model.parallelism import BACKGROUND, COMPUTING, DECODING, Parallelism, torch_threads
 from service.settings import Settings
 
 

@@ -11,9 +11,9 @@ from prometheus_client import disable_created_metrics
 from fpet.hardware.allocator import keep_freed_memory, return_freed_memory
 from service.app import create_app
 from service.ending import FAILED
+from service.http.server import Server
 from service.logs import configure
 from service.processes.siblings import ALONE, Siblings
-from service.server import Server
 from service.settings import Settings
 
 # A forward that comes back from an operator waits so long for the event loop to let go of the interpreter: a tenth of

@@ -16,27 +16,27 @@ from typing import Literal, TypeVar
 from fpet.errors import TaskError
 from fpet.inference.reordered import reordered_bytes
 from service.batcher import Batcher
-from service.calibration import doublings
 from service.catalog import Catalog
 from service.decode import Decoder
 from service.ending import THREADS_SECONDS
 from service.engine import Engine
 from service.errors import NotReadyError
-from service.explanations import Explanations
-from service.folded import own_bytes
-from service.folding import Folding
 from service.gauges import add_gauges
 from service.hardware import share_of_cores
 from service.inference import Inferences
 from service.inputs import BodyReader
-from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
-from service.parallelism import Parallelism, candidates, choose
+from service.model.calibration import doublings
+from service.model.explanations import Explanations
+from service.model.folded import own_bytes
+from service.model.folding import Folding
+from service.model.loaded import LoadedTask, resident_bytes
+from service.model.parallelism import Parallelism, candidates, choose
+from service.model.work import Group, Output, Work
 from service.pools import Pools
 from service.sampler import Sampler
 from service.settings import ALL, Settings
 from service.statistics import Statistics
-from service.work import Group, Output, Work
 
 logger = logging.getLogger(__name__)
 

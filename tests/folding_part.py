@@ -12,12 +12,12 @@ import torch
 from serving import Files, small_settings
 
 from fpet.task import Task
-from service.calibration import doublings
 from service.engine import Engine
-from service.folding import Folding
-from service.loaded import LoadedTask
 from service.metrics import Metrics
-from service.work import Work
+from service.model.calibration import doublings
+from service.model.folding import Folding
+from service.model.loaded import LoadedTask
+from service.model.work import Work
 
 PIXELS = torch.randint(0, 256, (3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 ALWAYS, NEVER = -1e9, 1.0  # share of the time to save: any loss will do; nobody saves all of it

@@ -23,9 +23,9 @@ from fpet.backbone import Backbone, save_backbone
 from fpet.header import Method, TaskHeader
 from fpet.task import new_model, save_task
 from service.app import create_app
+from service.http.server import Server
 from service.processes.siblings import ALONE, Siblings
 from service.runtime import Runtime
-from service.server import Server
 from service.settings import Settings
 
 Result = TypeVar("Result")

@@ -16,8 +16,8 @@ from serving import Files, Serving, serving, small_settings
 from test_logs import Lines, logging_to
 from test_tracing import attributes, collecting
 
+from service.http.request_id import HEADER
 from service.logs import JsonFormatter
-from service.request_id import HEADER
 
 IMAGE = pictures.png()
 MANY = "/v1/classify?tasks=digits,plain"

@@ -144,7 +144,7 @@ async def test_a_batch_that_failed_holds_no_memory(
             assert (await client.get("/readyz")).status_code == 200
     assert len(embeddings) == 1
     assert left == [0, 0]  # in the backbone alone, and afterwards
-    assert "service/heads.py" in caplog.text  # where it failed is not lost
+    assert "service/model/heads.py" in caplog.text  # where it failed is not lost
 
 
 async def until_failed(client: httpx.AsyncClient) -> None:

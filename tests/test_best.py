@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.work import best
+from service.model.work import best
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 11, 12])

@@ -10,7 +10,7 @@ from changing import IMAGE, put, task_file
 from serving import ADMIN, KEY, Files, serving, small_settings
 
 from fpet.header import Method
-from service.calibration import Calibration, Point, alternate, doublings, measure
+from service.model.calibration import Calibration, Point, alternate, doublings, measure
 
 
 def point(batch_size: int, *ratios: float) -> Point:

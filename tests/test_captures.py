@@ -20,11 +20,11 @@ from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.task import Task
 from service.app import create_app
-from service.captures import Captures
 from service.engine import Engine
-from service.loaded import LoadedTask
 from service.metrics import Metrics, Reading
-from service.work import Group, Output, Work
+from service.model.captures import Captures
+from service.model.loaded import LoadedTask
+from service.model.work import Group, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 # On a CPU a replay is no faster: with such a gain it is taken all the same, and with the other never.

@@ -18,9 +18,9 @@ from small import small_backbone, small_header
 from fpet.errors import TaskError
 from service.catalog import Catalog
 from service.engine import Engine
-from service.entry import Entry
 from service.errors import NotReadyError, UnknownTaskError
 from service.metrics import Metrics
+from service.tasks.entry import Entry
 
 BACKBONE = small_backbone()
 BROKEN = [("broken", "loading"), ("broken", "failed")]  # what looks find: it might have been on its way

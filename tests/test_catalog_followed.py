@@ -17,7 +17,7 @@ from fpet.errors import TaskError
 from service.catalog import Catalog
 from service.errors import InvalidTaskError, StorageError
 from service.metrics import Metrics
-from service.task_folder import TaskFolder
+from service.tasks.folder import TaskFolder
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from classify_requests import CLASSIFY
 from serving import Serving
 from test_bodies import LONG, SECONDS
 
-from service.chunks import LEAST
+from service.http.chunks import LEAST
 
 IMAGE = pictures.png()
 HEAD = "POST {} HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\ntransfer-encoding: chunked\r\n\r\n"

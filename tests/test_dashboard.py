@@ -12,7 +12,7 @@ import yaml
 from test_exchange import every_route
 
 from service.exchange import infers
-from service.failures import ERROR_TYPES
+from service.http.failures import ERROR_TYPES
 
 ROOT = Path(__file__).parent.parent
 DASHBOARD = json.loads((ROOT / "docker/grafana/dashboards/fpet.json").read_text())

@@ -17,7 +17,7 @@ from inference_requests import GOOD
 from serving import ADMIN, KEY, Files, Serving, copy_files, serving, small_settings
 
 from service.app import create_app
-from service.limits import MAX_HEADERS
+from service.http.limits import MAX_HEADERS
 
 STANDARD = {"connection", "content-length", "content-type", "date"}
 API_KEY = "a key of clients"

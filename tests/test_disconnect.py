@@ -10,8 +10,8 @@ from asgi import incoming
 from starlette.requests import Request
 from starlette.types import Message
 
-from service.disconnect import unless_gone
 from service.errors import ClientGoneError
+from service.http.disconnect import unless_gone
 
 pytestmark = pytest.mark.anyio
 

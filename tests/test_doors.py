@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from serving import Files, serving, small_settings
 
-from service.doors import close_doors
+from service.http.doors import close_doors
 
 _CLIENTS = 20
 

@@ -17,7 +17,7 @@ _SERVICE = """
 import asyncio, os, signal, sys, threading
 from pathlib import Path
 from service.app import create_app
-from service.server import Server
+from service.http.server import Server
 from service.settings import Settings
 
 settings = Settings(

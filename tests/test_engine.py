@@ -22,9 +22,9 @@ from fpet.header import Method
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from service.engine import Engine
-from service.loaded import LoadedTask
 from service.metrics import Metrics
-from service.work import Group, Output, Work
+from service.model.loaded import LoadedTask
+from service.model.work import Group, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

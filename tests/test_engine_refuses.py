@@ -12,9 +12,9 @@ from timm.models.vision_transformer import Block
 from fpet.errors import BackboneError, TaskError
 from fpet.task import Task
 from service.engine import Engine
-from service.loaded import LoadedTask
 from service.metrics import Metrics
-from service.work import Group
+from service.model.loaded import LoadedTask
+from service.model.work import Group
 
 
 @pytest.fixture

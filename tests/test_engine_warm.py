@@ -14,7 +14,7 @@ from fpet.header import Method
 from fpet.task import Task
 from service.engine import Engine
 from service.metrics import Metrics
-from service.work import Group
+from service.model.work import Group
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

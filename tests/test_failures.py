@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from service.errors import OverloadedError, ServiceError, UnknownTaskError
-from service.failures import ERROR_TYPES, STATUS_CODES, Failure
+from service.http.failures import ERROR_TYPES, STATUS_CODES, Failure
 
 WRONG = RequestValidationError([{"loc": ("query", "top_k"), "msg": "Input should be an integer", "type": "int"}])
 

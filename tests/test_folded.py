@@ -24,10 +24,10 @@ from fpet.images import to_rgb
 from fpet.task import Task
 from service.engine import Engine
 from service.errors import ConflictError
-from service.folded import FoldedCache, Instance, make_instance
-from service.loaded import LoadedTask
 from service.metrics import Metrics
-from service.work import Group, Output, Work
+from service.model.folded import FoldedCache, Instance, make_instance
+from service.model.loaded import LoadedTask
+from service.model.work import Group, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

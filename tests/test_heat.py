@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from service.heat import Heat
+from service.model.heat import Heat
 
 
 class Name:

@@ -10,8 +10,8 @@ from classify_requests import CLASSIFY, IMAGES
 from serving import Files, Serving, serving, small_settings
 from test_logs import logging_to
 
+from service.http.request_id import HEADER
 from service.logs import JsonFormatter
-from service.request_id import HEADER
 
 
 def test_metrics_show_requests_tokens_and_what_was_saved(small_files: Files) -> None:

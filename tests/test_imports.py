@@ -22,6 +22,11 @@ FORBIDDEN: list[tuple[str, tuple[str, ...]]] = [
     ("fpet/training/*.py", ("fpet.inference", "fpet.sweeps")),
     ("service/batcher.py", ("torch", "fastapi", "starlette", "fpet")),
     ("service/decode.py", ("fastapi", "starlette")),
+    ("service/http/*.py", ("torch", "service.engine", "service.model", "service.catalog", "service.tasks")),
+    ("service/http/*.py", ("service.runtime", "service.routes", "service.processes")),
+    ("service/model/*.py", ("fastapi", "starlette", "service.http", "service.routes")),
+    ("service/model/*.py", ("service.runtime", "service.catalog", "service.tasks")),
+    ("service/tasks/*.py", ("torch", "fastapi", "starlette", "service.http", "service.routes", "service.runtime")),
     ("service/v2/*.py", ("fastapi", "starlette")),
     ("service/errors.py", ("service", "fpet")),
     ("service/settings.py", ("service", "fpet")),
@@ -49,7 +54,9 @@ def is_within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-@pytest.mark.parametrize(("pattern", "forbidden"), FORBIDDEN, ids=[pattern for pattern, _ in FORBIDDEN])
+@pytest.mark.parametrize(
+    ("pattern", "forbidden"), FORBIDDEN, ids=[f"{pattern} {names[0]}" for pattern, names in FORBIDDEN]
+)
 def test_forbidden_imports(pattern: str, forbidden: tuple[str, ...]) -> None:
     paths = sorted(ROOT.glob(pattern))
     assert paths

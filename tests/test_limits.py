@@ -15,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 from serving import Files, Serving, serving, small_settings
 
-from service.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PARAMETERS
+from service.http.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PARAMETERS
 from service.schemas import EncodedImages
 
 CLASSIFY = "/v1/tasks/digits/classify"

@@ -15,8 +15,8 @@ from serving import Files, small_settings
 
 from fpet.cli import main
 from service.app import create_app
-from service.listening import bind
-from service.server import Server
+from service.http.listening import bind
+from service.http.server import Server
 
 NOT_HERE = "192.0.2.1"  # RFC 5737: an address that no machine has
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from fpet.header import Method
 from fpet.task import Task
 from service.engine import Engine
-from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
+from service.model.loaded import LoadedTask, resident_bytes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

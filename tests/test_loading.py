@@ -18,8 +18,8 @@ from fpet.header import Method
 from fpet.task import Task
 from service.catalog import Catalog
 from service.engine import Engine
-from service.loaded import LoadedTask
 from service.metrics import Metrics
+from service.model.loaded import LoadedTask
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,8 +17,8 @@ import pytest
 from serving import ADMIN, Files, Serving, serving, small_settings
 
 from service.exchange import Exchange, Inferred
+from service.http.request_id import HEADER, current_id, identified, new_id
 from service.logs import JsonFormatter, TextFormatter, log_exchange
-from service.request_id import HEADER, current_id, identified, new_id
 
 IMAGE = pictures.png()
 

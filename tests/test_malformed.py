@@ -11,8 +11,8 @@ from classify_requests import CLASSIFY
 from serving import Serving
 from test_logs import logging_to
 
+from service.http.request_id import HEADER
 from service.logs import JsonFormatter
-from service.request_id import HEADER
 
 CHUNKED = f"POST {CLASSIFY} HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\ntransfer-encoding: chunked\r\n\r\n"
 

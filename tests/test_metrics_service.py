@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from serving import ADMIN, Files, Serving, serving, small_settings
 
-from service.limits import MAX_HEADERS
+from service.http.limits import MAX_HEADERS
 from service.task_labels import OTHER
 
 API_KEY = "the key of a client"

@@ -10,7 +10,7 @@ import pictures
 import pytest
 from serving import Serving
 
-from service.limits import MAX_HEAD_BYTES, MAX_PARAMETERS
+from service.http.limits import MAX_HEAD_BYTES, MAX_PARAMETERS
 
 IMAGE = pictures.png()
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from serving import Files, serving, small_settings
 
-from service.parallelism import (
+from service.model.parallelism import (
     BACKGROUND,
     COMPUTING,
     DECODING,
@@ -83,7 +83,7 @@ def test_the_faster_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_choice_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="service.parallelism")
+    caplog.set_level("INFO", logger="service.model.parallelism")
     chosen, rates = choose([ONE, TWO], lambda: None)
     assert chosen in rates.keys() == {ONE, TWO}
     assert f"{chosen}, of these by forwards a second: 2 x 1: " in caplog.text

@@ -15,7 +15,7 @@ from serving import Files
 
 from fpet.cli import main
 from service.cli import add_command, read_settings, run
-from service.listening import require_free
+from service.http.listening import require_free
 from service.settings import PREFIX, SECRETS, Settings
 
 

@@ -13,7 +13,7 @@ from busy import busy
 from serving import Files, serving, small_settings
 
 from service.app import create_app
-from service.server import Server
+from service.http.server import Server
 
 
 def test_readiness_ends_first_and_requests_are_finished(small_files: Files) -> None:

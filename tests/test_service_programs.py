@@ -18,11 +18,11 @@ from fpet.header import Method
 from fpet.inference import programs
 from fpet.task import Task
 from service.engine import Engine
-from service.folded import Instance, make_instance
-from service.loaded import LoadedTask
 from service.metrics import Metrics
-from service.programs import ProgramMaker
-from service.work import Group, Output, Work
+from service.model.folded import Instance, make_instance
+from service.model.loaded import LoadedTask
+from service.model.programs import ProgramMaker
+from service.model.work import Group, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LORA = Method("lora", {"dim": 4})

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from service.calibration import Point
-from service.timings import Timings
+from service.model.calibration import Point
+from service.model.timings import Timings
 
 
 def point(batch_size: int, ratio: float) -> Point:

@@ -12,7 +12,7 @@ from classify_requests import CLASSIFY, IMAGES
 from serving import Serving
 
 from benchmarks.load import post
-from service.together import HeadWithBody
+from service.http.together import HeadWithBody
 
 RESPONSE = h11.Response(status_code=200, headers=[("content-length", "4")])
 

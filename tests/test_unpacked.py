@@ -21,11 +21,11 @@ from fpet.inference.packed_weights import PackedWeights
 from fpet.inference.task_weights import Weights
 from fpet.task import Task
 from service.engine import Engine
-from service.forwards import Forwards
-from service.loaded import LoadedTask, resident_bytes
 from service.metrics import Metrics
-from service.unpacked import Unpacked
-from service.work import Group, Output, Work
+from service.model.forwards import Forwards
+from service.model.loaded import LoadedTask, resident_bytes
+from service.model.unpacked import Unpacked
+from service.model.work import Group, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

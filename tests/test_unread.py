@@ -12,8 +12,8 @@ from classify_requests import CLASSIFY
 from serving import Files, Serving, serving, small_settings
 from test_logs import logging_to
 
+from service.http.request_id import HEADER
 from service.logs import JsonFormatter
-from service.request_id import HEADER
 
 IMAGE = pictures.png()
 SMALL = 4096  # bytes, of buffers of sockets

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.watch import follow
+from service.tasks.watch import follow
 
 pytestmark = pytest.mark.anyio
 

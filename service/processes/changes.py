@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from service.entry import Told
 from service.errors import NotReadyError, ServiceError
 from service.processes.messages import Message
 from service.processes.siblings import LATER, Siblings, Silence
 from service.runtime import Runtime
+from service.tasks.entry import Told
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from service.auth import check_admin
 from service.deadline import Deadline
 from service.errors import NotReadyError
 from service.exchange import Exchange
+from service.http.request_id import HEADER
 from service.inputs import read_body
 from service.processes.messages import Message
 from service.processes.siblings import LATER, Siblings, Silence
-from service.request_id import HEADER
 from service.routes import admin, v2_repository
 from service.routes.changes import authorized
 from service.settings import Settings

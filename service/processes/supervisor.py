@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fpet.errors import FpetError, UnsupportedError
 from service.ending import FAILED, longest_end
-from service.listening import bind, claimed
+from service.http.listening import bind, claimed
 from service.processes.folder import held, socket_folder
 from service.processes.siblings import Siblings
 from service.settings import Settings

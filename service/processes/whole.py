@@ -16,7 +16,7 @@ from service.processes.messages import Message
 from service.processes.siblings import AT_ONCE, Answer, Siblings, Silence
 from service.processes.sums import Sums, pack
 from service.runtime import Runtime, Status
-from service.watch import follow
+from service.tasks.watch import follow
 
 _HEALTH, _METRICS, _DRAINED = "health", "metrics", "drained"
 _WORST_LAST: tuple[Status, ...] = ("ready", "starting", "draining", "failed")

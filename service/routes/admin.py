@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from fpet.header import check_name
 from service.deadline import Deadline
-from service.entry import Entry
 from service.errors import InvalidTaskError
 from service.inputs import BYTES, read_body
 from service.routes.changes import (
@@ -25,6 +24,7 @@ from service.routes.common import WholeDep
 from service.routes.described import BINARY, ETAG, Described, admin_errors, with_headers
 from service.routes.tasks import describe
 from service.schemas import TaskInfo
+from service.tasks.entry import Entry
 
 _FILE: dict[str, Any] = {
     "requestBody": {

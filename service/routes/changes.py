@@ -9,12 +9,12 @@ from fastapi import Header
 from pydantic import BaseModel, Field
 
 from service.auth import check_admin
-from service.entry import Entry
 from service.errors import ConflictError, InvalidTaskError
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
 from service.processes.whole import Whole
 from service.routes.common import AuthorizationDep, RuntimeDep, WholeDep
 from service.runtime import Runtime
+from service.tasks.entry import Entry
 
 Result = TypeVar("Result")
 

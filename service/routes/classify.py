@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from service.disconnect import unless_gone
 from service.errors import InvalidRequestError, TooLargeError
 from service.exchange import inferring, split_names
+from service.http.disconnect import unless_gone
 from service.inference import Inference
 from service.inputs import JSON
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
+from service.model.work import Output, best
 from service.routes.common import (
     DeadlineHeader,
     deadline_after,
@@ -26,7 +27,6 @@ from service.routes.common import (
 )
 from service.routes.described import IMAGES_BODY, TIMES, Described, errors, with_headers
 from service.schemas import Classification, Classifications, Prediction, TokenCounts, Vector
-from service.work import Output, best
 
 router = APIRouter(tags=["classify"], route_class=Described)
 

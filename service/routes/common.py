@@ -16,7 +16,7 @@ from service.deadline import Deadline
 from service.errors import InvalidRequestError
 from service.exchange import Exchange, Inferred
 from service.inference import Inference
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
 from service.processes.whole import Whole
 from service.runtime import Runtime
 from service.schemas import Timings, TokenCounts

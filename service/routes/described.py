@@ -8,8 +8,8 @@ from typing import Any
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from service.http.request_id import HEADER as REQUEST_ID
 from service.inputs import BYTES, JSON, MULTIPART
-from service.request_id import HEADER as REQUEST_ID
 from service.schemas import EncodedImages, Error
 from service.v2.binary import HEADER_LENGTH
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.calibration import Point
-from service.loaded import LoadedTask
 from service.metrics import Reading
+from service.model.calibration import Point
+from service.model.loaded import LoadedTask
 from service.routes.common import MetricsDep, RuntimeDep
 from service.routes.described import Described, errors
 from service.runtime import Runtime

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from service.entry import Entry
-from service.folding import Folding
+from service.model.folding import Folding
 from service.routes.common import RuntimeDep
 from service.routes.described import ETAG, Described, errors, with_headers
 from service.schemas import TaskInfo, TaskList, TokenCounts
+from service.tasks.entry import Entry
 
 router = APIRouter(tags=["tasks"], route_class=Described)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
+from service.model.work import Floats, Output, best
 from service.v2.binary import pack_bytes
 from service.v2.request import LABELS, Question, WantedOutput
 from service.v2.schemas import InferResponse, OutputTensor
-from service.work import Floats, Output, best
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ such a client can fill in without knowing how a task normalises. The configurati
 from __future__ import annotations
 
 import fpet
-from service.entry import Entry
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
 from service.settings import Settings
 from service.statistics import Counted, Total
+from service.tasks.entry import Entry
 from service.v2.request import OUTPUTS, PROBABILITIES
 from service.v2.schemas import (
     Duration,

@@ -13,8 +13,8 @@ from statistics import median
 from typing import NamedTuple
 
 from fpet.hardware.threads import compute_in
-from service.calibration import doublings
 from service.ending import Threads
+from service.model.calibration import doublings
 
 logger = logging.getLogger(__name__)
 

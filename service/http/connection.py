@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import h11
 
-from service.chunks import Chunks
-from service.limits import MAX_HEAD_BYTES
-from service.origin_form import in_origin_form
+from service.http.chunks import Chunks
+from service.http.limits import MAX_HEAD_BYTES
+from service.http.origin_form import in_origin_form
 
 
 class Connection(h11.Connection):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from fpet.errors import FpetError, TaskError
 from fpet.task import Task
-from service.entry import Entry
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
+from service.tasks.entry import Entry
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fpet.errors import TaskError
 from fpet.files import read_regular, remove_abandoned
 from service.errors import StorageError
-from service.stamps import status_of
+from service.tasks.stamps import status_of
 
 logger = logging.getLogger(__name__)
 

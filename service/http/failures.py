@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from service.errors import InvalidRequestError, ServiceError, reason_of
-from service.request_id import current_id, new_id
+from service.http.request_id import current_id, new_id
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from service.deadline import Deadline
 from service.decode import Decoder
 from service.engine import Engine
 from service.errors import OverloadedError
-from service.loaded import LoadedTask
-from service.work import Work
+from service.model.loaded import LoadedTask
+from service.model.work import Work
 
 Result = TypeVar("Result")
 

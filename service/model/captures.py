@@ -20,8 +20,8 @@ from fpet.hardware.graphs import CudaGraphs, Graphs
 from fpet.inference.captured import Captured
 from fpet.inference.mixed import is_mixed
 from fpet.inference.task_weights import Weights
-from service.calibration import alternate, interpolated
-from service.loaded import Family
+from service.model.calibration import alternate, interpolated
+from service.model.loaded import Family
 
 logger = logging.getLogger(__name__)
 

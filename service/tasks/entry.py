@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from service.errors import NotReadyError
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
 
 State = Literal["available", "loading", "loaded", "failed"]
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.chunks import IN_TINY_CHUNKS, LEAST
 from service.errors import BadRequestError, ClientGoneError, NotReadyError
 from service.exchange import UNTAKEN, Exchange, infers
-from service.failures import Failure
-from service.limits import check_body
-from service.lingering import CLOSE, Lingering
+from service.http.chunks import IN_TINY_CHUNKS, LEAST
+from service.http.failures import Failure
+from service.http.limits import check_body
+from service.http.lingering import CLOSE, Lingering
+from service.http.request_id import HEADER, identified
+from service.http.room import Room
 from service.metrics import Metrics
-from service.request_id import HEADER, identified
-from service.room import Room
 
 _TINY = f"the body comes in too many chunks of fewer than {LEAST} bytes; send larger ones"
 

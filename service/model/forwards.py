@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fpet.inference.task_weights import Weights
 from fpet.preprocess import normalize
-from service.captures import Captures
-from service.heads import outputs
-from service.unpacked import Unpacked
-from service.work import Group, Output, Work
+from service.model.captures import Captures
+from service.model.heads import outputs
+from service.model.unpacked import Unpacked
+from service.model.work import Group, Output, Work
 
 Way = Literal["mixed", "captured", "folded"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from fpet.inference.task_weights import Weights
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
 
 
 @dataclass

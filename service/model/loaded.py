@@ -11,7 +11,7 @@ from fpet.inference.mixed import Template
 from fpet.inference.packed_weights import PackedWeights
 from fpet.inference.task_weights import Weights
 from fpet.vit import AdaptedViT
-from service.timings import Timings
+from service.model.timings import Timings
 
 
 @dataclass(frozen=True, eq=False)

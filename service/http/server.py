@@ -18,11 +18,11 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from service.accepting import Unaccepted
-from service.doors import close_doors
 from service.ending import FAILED
-from service.listening import bind
-from service.protocol import impatient
+from service.http.accepting import Unaccepted
+from service.http.doors import close_doors
+from service.http.listening import bind
+from service.http.protocol import impatient
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -8,14 +8,14 @@ from contextlib import suppress
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from service.chunks import IN_TINY_CHUNKS
-from service.connection import Connection
 from service.errors import BadRequestError
 from service.exchange import UNTAKEN
-from service.failures import Failure
-from service.limits import NO_HTTP
-from service.request_id import HEADER, new_id
-from service.together import HeadWithBody
+from service.http.chunks import IN_TINY_CHUNKS
+from service.http.connection import Connection
+from service.http.failures import Failure
+from service.http.limits import NO_HTTP
+from service.http.request_id import HEADER, new_id
+from service.http.together import HeadWithBody
 
 # Bytes. What was read at once is parsed at once, while everybody else waits; so of heads and chunks little is read. Of
 # what takes no time to parse it is as much as most images have, and four times less than is asyncio's own.

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from service.calibration import Calibration, Point
+from service.model.calibration import Calibration, Point
 
 
 class Timings:

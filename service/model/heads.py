@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fpet.inference.task_weights import Weights
-from service.loaded import LoadedTask
-from service.work import Output
+from service.model.loaded import LoadedTask
+from service.model.work import Output
 
 
 def outputs(

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fpet.inference.task_weights import Weights
-from service.folded import Instance
-from service.loaded import Family, LoadedTask
+from service.model.folded import Instance
+from service.model.loaded import Family, LoadedTask
 
 Floats = NDArray[np.float32]
 

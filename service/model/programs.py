@@ -1,6 +1,6 @@
 """Has what serves compute by programs of TorchScript, on a CPU: there forwards in several threads wait for each other.
 
-On a GPU one thread launches all operators, and captured forwards (`service.captures`) do without most of that.
+On a GPU one thread launches all operators, and captured forwards (`service.model.captures`) do without most of that.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fpet.inference.programs import Batch, Program
 from fpet.inference.reordered import reorder
 from fpet.inference.task_weights import Weights
 from fpet.vit import AdaptedViT
-from service.folded import Instance
-from service.loaded import Family
+from service.model.folded import Instance
+from service.model.loaded import Family
 
 logger = logging.getLogger(__name__)
 

@@ -16,15 +16,15 @@ from fpet.backbone import Backbone, load_backbone
 from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
 from fpet.hardware.allocator import return_freed_memory
 from fpet.task import Task
-from service.calibration import alternate, doublings
 from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError, ServiceError
-from service.folded import FoldedCache, Instance, make_instance
-from service.heat import Heat
-from service.loaded import Family, LoadedTask
 from service.metrics import Metrics
+from service.model.calibration import alternate, doublings
+from service.model.folded import FoldedCache, Instance, make_instance
+from service.model.heat import Heat
+from service.model.loaded import Family, LoadedTask
+from service.model.work import Group, Work
 from service.settings import Settings
-from service.work import Group, Work
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from weakref import WeakSet
 
-from service.entry import Entry
 from service.errors import UnknownTaskError
-from service.loaded import LoadedTask
+from service.model.loaded import LoadedTask
+from service.tasks.entry import Entry
 
 
 class Entries:
