@@ -92,8 +92,8 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_fo
     """Writes beside `path`, syncs and renames: a reader sees the old content or the new, never a part, and the new one
     from then on, through a power cut too.
 
-    Returns the status of the file just before it got its name: its time of change, length and inode stay, whoever may
-    put another in its place by the time that `path` can be looked at. make_folder: makes its folder if there is none.
+    Returns the status of the file as it was written, with its name, whoever may write to it or put another in its place
+    by the time that `path` can be looked at. make_folder: makes its folder if there is none.
 
     Raises:
         `error`: if the disk is full or the folder cannot be written; the old content stays.
@@ -113,9 +113,10 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_fo
             while left:
                 left = left[file.write(left) :]
             os.fsync(file.fileno())
-            status = os.fstat(file.fileno())
+            written = os.fstat(file.fileno())
             unfinished.replace(path)
             unfinished = None
+            named = os.fstat(file.fileno())  # to get a name is a change of status
     except OSError as cause:
         raise error(f"{path}: cannot be written: {cause.strerror}") from cause
     finally:  # also of an interrupt, which may come while an error is handled
@@ -123,7 +124,7 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_fo
             with suppress(OSError):  # as where the file system became read-only by that error: say that one
                 unfinished.unlink(missing_ok=True)
     _sync_names(path.parent)
-    return status
+    return named if named.st_mtime_ns == written.st_mtime_ns else written
 
 
 def _beside(path: Path) -> Path:

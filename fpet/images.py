@@ -71,4 +71,7 @@ def _converted(image: Image.Image) -> Image.Image:
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
     values = np.asarray(image).clip(0, 65535).astype(np.uint32)
-    return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    levels = ((values + 128) // 257).astype(np.uint8)
+    if (transparent := image.info.get("transparency")) is not None:  # a level of 16 bits, in which others may be near
+        levels[values == transparent] = 255
+    return Image.fromarray(levels)

@@ -27,6 +27,7 @@ from service.http.head_requests import HeadAsGet
 from service.http.limits import check_body, check_head
 from service.http.middleware import Observed, failed
 from service.http.room import Room
+from service.http.under_way import UnderWay
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.model.captures import start_captures
@@ -44,6 +45,8 @@ _DESCRIPTION = """Image classifiers from one frozen Vision Transformer, small ad
 
 Every error is `{"error": sentence, "error_type": word}`."""
 
+_LAST_SECONDS = 1.0  # for what is left to be done of requests that are cut off
+
 _PUBLIC = (health.router, v2.health, admin.router)  # the last asks for the admin key itself
 _PRIVATE = tuple(part.router for part in (classify, v2_infer, explain, tasks, savings, v2, v2_repository))
 
@@ -59,7 +62,7 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
     metrics = Metrics(STATUS_CODES, ERROR_TYPES)
     engine = _start_engine(settings, metrics, siblings)
     catalog = _open_catalog(settings, metrics, engine, siblings)
-    tracing = start_tracing(settings.otlp_endpoint)
+    tracing, under_way = start_tracing(settings.otlp_endpoint), UnderWay()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -67,6 +70,8 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
             app.state.runtime, app.state.whole = runtime, Whole(runtime, siblings)
             async with app.state.whole.answering({REQUEST: partial(answer, app)}), app.state.whole.following():
                 yield
+                # The server has cancelled those that were left: they are yet to be answered, logged and traced.
+                await under_way.ended(_LAST_SECONDS)
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
 
@@ -81,7 +86,7 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
     )
     if not siblings.first:
         app.add_middleware(ToFirst, settings=settings, siblings=siblings)
-    _watch_over(app, settings, metrics, tracing)
+    _watch_over(app, settings, metrics, tracing, under_way)
     _include_routes(app)
     return app
 
@@ -107,10 +112,13 @@ def _include_routes(app: FastAPI) -> None:
         app.include_router(public)
 
 
-def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
+def _watch_over(
+    app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None, under_way: UnderWay
+) -> None:
     """Every request is checked and observed, and every error is answered in one form."""
 
     app.state.room = room = Room(settings.max_received)
+    app.state.refused = lambda error: metrics.failures.labels(error.error_type).inc()  # what is no request
     metrics.received_bytes.set_function(lambda: room.taken)
 
     async def fail(request: Request, error: Exception) -> Response:
@@ -128,6 +136,7 @@ def _watch_over(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tra
         find_route=find_route,
         patience=settings.deadline,
         room=room,
+        under_way=under_way,
         draining=lambda: app.state.runtime.status == "draining",
         observers=[log_exchange] if tracing is None else [tracing.record, log_exchange],
     )

@@ -68,7 +68,7 @@ class Catalog(Entries):
         if told.digest is None and own.digest is not None:
             entry = self.unload(name)
         elif (told.digest, told.generation) != (own.digest, own.generation):
-            entry = self._serve(entry, self._build_as(entry, told, content))
+            entry = self._serve(entry, self._build_as(entry, told, content), counted=False)
         self._replace(replace(entry, state=told.state, reason=told.reason, wanted=told.wanted))
 
     def in_folder(self, name: str) -> Entry:
@@ -159,7 +159,12 @@ class Catalog(Entries):
         """Whether the folder has a file of that name, or another one by now, that was not looked at yet or may still be
         on its way."""
         entry = self._entry_or_new(name)
-        return status_of(entry.path) is not None and (entry.state == "loading" or self._looked_at.differs(entry.path))
+        if status_of(entry.path) is None or not (entry.state == "loading" or self._looked_at.differs(entry.path)):
+            return False
+        try:
+            return not entry.serving(self._files.read(entry.path))  # as after a change of who may read it
+        except TaskError:
+            return True
 
     def due(self) -> list[str]:
         """The tasks that are to be looked at: new files, and changed ones if they are wanted; and those that are gone,
@@ -185,26 +190,23 @@ class Catalog(Entries):
         entry = self._entries.get(name)
         if entry is None or not self._is_due(entry):
             return None
-        return self._take(entry, final=not self._differs(entry))
+        return self._take(entry, final=not self._looked_at.differs(entry.path))
 
     def _entry_or_new(self, name: str) -> Entry:
         """The task of that name, or else what it would begin as, which is none of the entries yet."""
         return self.find(name) or Entry(name, self.folder / f"{name}{SUFFIX}")
 
     def _is_due(self, entry: Entry) -> bool:
-        return entry.wanted and (entry.state == "loading" or self._differs(entry))
-
-    def _differs(self, entry: Entry) -> bool:
-        """Whether a file is another than was last looked at; or one that could not serve, but now may."""
-        differs = self._looked_at.differs_at_all if entry.state == "failed" else self._looked_at.differs
-        return differs(entry.path)
+        return entry.wanted and (entry.state == "loading" or self._looked_at.differs(entry.path))
 
     def _take(self, entry: Entry, *, final: bool) -> Entry:
         """Reads a task's file, and builds the task unless its bytes are those that serve. final: nobody writes it."""
         entry = self._begin(entry)
         try:
             data = self._files.read(entry.path)
-            if self._differs(entry):  # written in place: it may be whole by its length, and half of the one before
+            if self._looked_at.differs(
+                entry.path
+            ):  # written in place: it may be whole by its length, and half of the one before
                 raise TaskError(f"{entry.path}: the file changed while it was read")
             if entry.serving(data):
                 return self._replace(replace(entry, state="loaded"))
@@ -243,11 +245,13 @@ class Catalog(Entries):
         except FpetError as error:
             raise InvalidTaskError(without_folder(entry, error)) from error
 
-    def _serve(self, entry: Entry, loaded: LoadedTask, data: bytes = b"") -> Entry:
+    def _serve(self, entry: Entry, loaded: LoadedTask, data: bytes = b"", *, counted: bool = True) -> Entry:
+        """counted: whether it was this process that was asked for it."""
         self._note(loaded, data)
         self._generations[entry.name] = loaded.generation
         self._metrics.add_task(entry.name, loaded.size)
-        self._metrics.task_loads.labels("loaded").inc()
+        if counted:
+            self._metrics.task_loads.labels("loaded").inc()
         log_change("in service", loaded)
         return self._replace(replace(entry, state="loaded", reason=None, task=loaded))
 

@@ -85,6 +85,25 @@ def test_who_is_still_sending_can_read_the_answer_of_a_service_that_stops(small_
             assert (answer.status, answer.getheader("connection")) == (404, "close")
 
 
+def test_who_waits_to_send_and_is_refused_is_told_that_no_more_is_read(service: Serving) -> None:
+    """It may send its body all the same, or another request where the body was to come."""
+    held = begin(service, "Expect: 100-Continue", path="/v1/tasks/nothing/classify", length=LONG)
+    with closing(held) as connection:
+        answer = answer_on(connection)
+        assert (answer.status, answer.getheader("connection")) == (404, "close")
+        connection.sendall(bytes(LONG))
+        assert connection.recv(1) == b""
+
+
+def test_who_waits_to_send_is_told_to_and_keeps_its_connection(service: Serving) -> None:
+    with closing(begin(service, "expect: 100-continue")) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+        for body in (IMAGE, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"):
+            connection.sendall(body)
+            answer = answer_on(connection)
+            assert (answer.status, answer.getheader("connection")) == (200, None)
+
+
 @pytest.mark.parametrize("headers", [[], ["connection: close"]], ids=["kept", "closing"])
 @pytest.mark.parametrize("more", [b"", IMAGE[:1]], ids=["nothing", "a byte"])
 def test_who_does_not_go_on_sending_is_hung_up_on(impatient: Serving, headers: list[str], more: bytes) -> None:

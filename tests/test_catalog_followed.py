@@ -201,11 +201,32 @@ def test_a_file_in_the_place_of_another_is_noticed_by_itself(catalog: Catalog, f
     assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 2)]
 
 
+def test_so_is_one_that_is_written_over_another_and_given_its_time(
+    catalog: Catalog, file: Path, tmp_path: Path
+) -> None:
+    """As by `cp -p`, of files from an archive whose times are all the same."""
+    other, before = tmp_path / file.name, file.stat()
+    write_task(other, small_header(BACKBONE), BACKBONE, seed=1)
+    while file.stat().st_ctime_ns == before.st_ctime_ns:  # that clock is coarse
+        file.write_bytes(other.read_bytes())
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = file.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+    assert catalog.unread("digits")
+    assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 2)]
+
+
+def test_a_file_that_was_put_is_not_looked_at_again(catalog: Catalog, file: Path, tmp_path: Path) -> None:
+    write_task(tmp_path / file.name, small_header(BACKBONE), BACKBONE, seed=1)
+    catalog.put("digits", (tmp_path / file.name).read_bytes())
+    assert (catalog.unread("digits"), scan(catalog)) == (False, [])
+
+
 def test_a_link_that_leads_nowhere_any_more_failed(catalog: Catalog, file: Path, tmp_path: Path) -> None:
+    task = catalog.loaded("digits")
     file.rename(tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
-    assert scan(catalog) == []  # the very same file
-    task = catalog.loaded("digits")
+    assert [entry.task for entry in scan(catalog)] == [task]  # the very same file, under another name
     (tmp_path / file.name).unlink()
     assert [entry.state for _ in range(3) for entry in scan(catalog)] == ["loading", "failed"]
     assert catalog.loaded("digits") is task

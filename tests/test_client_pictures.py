@@ -106,3 +106,9 @@ def test_an_image_that_alone_is_too_long_goes_alone() -> None:
     images = [b"x" * 10, b"x" * 5000, b"x" * 20]
     lengths = [[len(one.data) for one in batch if isinstance(one, Encoded)] for batch in batches(images, 16, 4000)]
     assert lengths == [[10], [5000], [20]]
+
+
+def test_a_level_of_sixteen_bits_that_is_transparent_stays_so() -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.array([[1000, 1001]], np.uint16)).save(buffer, "PNG", transparency=1000)
+    assert decoded(Image.open(buffer))[:, 0].tolist() == [[255, 4]] * 3

@@ -147,8 +147,8 @@ def test_a_name_may_be_as_long_as_names_are(name: str, tmp_path: Path) -> None:
 
 
 def test_a_writer_is_told_what_it_wrote_whatever_lies_there_by_now(tmp_path: Path) -> None:
-    def told(status: os.stat_result) -> tuple[int, int, int]:
-        return status.st_mtime_ns, status.st_size, status.st_ino
+    def told(status: os.stat_result) -> tuple[int, int, int, int]:
+        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns
 
     path = tmp_path / "task"
     first = write_atomically(path, b"first", TaskError)

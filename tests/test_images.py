@@ -37,6 +37,7 @@ def at_once(image: Image.Image) -> torch.Tensor:
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         values = np.asarray(image).astype(np.int64).clip(0, 65535)
+        values = np.where(values == image.info.get("transparency"), 65535, values)
         image = Image.fromarray(((values + 128) // 257).astype(np.uint8))
     if image.has_transparency_data:
         image = image.convert("RGBA")
@@ -118,6 +119,14 @@ def test_sixteen_bits_are_scaled_not_clipped() -> None:
     levels = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
     image = reopened(Image.fromarray(levels), "PNG")
     assert to_rgb(image)[0].tolist() == [[0, 1, 128, 255]]
+
+
+@pytest.mark.parametrize(("kind", "level"), [(np.uint8, 10), (np.uint16, 10), (np.uint16, 2570)])
+def test_a_grey_level_that_is_transparent_lies_on_white(kind: type[np.unsignedinteger], level: int) -> None:
+    levels = np.array([[level, level + 1, 0]], dtype=kind)
+    image = reopened(Image.fromarray(levels), "PNG", transparency=level)
+    assert pixel(image) == WHITE
+    assert to_rgb(image)[0].tolist() == [[255, *to_rgb(reopened(Image.fromarray(levels), "PNG"))[0, 0, 1:].tolist()]]
 
 
 def test_transparent_pixels_lie_on_white() -> None:

@@ -19,14 +19,19 @@ CHUNKED = f"POST {CLASSIFY} HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\ntr
 
 @pytest.mark.parametrize("sent", ["garbage\r\n\r\n", f"{CHUNKED}zz\r\n"], ids=["head", "chunk"])
 def test_what_is_no_http_is_an_error_like_any(service: Serving, sent: str) -> None:
-    with socket.create_connection(service.address, timeout=30) as connection:
+    before = service.metric("failures_total", reason="bad_request")
+    with socket.create_connection(service.address, timeout=30) as connection, logging_to(JsonFormatter()) as log:
         connection.sendall(sent.encode())
         answer = http.client.HTTPResponse(connection)
         answer.begin()
         told = {"error": "Invalid HTTP request received.", "error_type": "bad_request"}
         assert (answer.status, json.loads(answer.read())) == (400, told)
-        assert (answer.getheader("connection"), bool(answer.getheader("x-request-id"))) == ("close", True)
+        assert answer.getheader("connection") == "close"
         assert connection.recv(1) == b""
+        service.until(lambda: bool(log.of(answer.headers[HEADER])))
+    (line,) = log.of(answer.headers[HEADER])
+    assert (line["client"], line["status"], line["error_type"]) == ("127.0.0.1", 400, "bad_request")
+    assert service.metric("failures_total", reason="bad_request") - before == 1
 
 
 @pytest.mark.parametrize("begun", ["", "1\r\nx\r\n"], ids=["first chunk", "second chunk"])

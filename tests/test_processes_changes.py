@@ -23,8 +23,10 @@ from service.processes.siblings import Siblings
 def test_every_change_is_one_of_both(both: Both, asked: Serving, files: Files, tmp_path: Path) -> None:
     old = seen(both, "digits")
     data = task_file(tmp_path, seed=1)
+    loads = asked.metric("task_loads_total", result="loaded")
     answer = put(asked, "digits", data)
     assert (answer.status_code, answer.json()) == (200, seen(both, "digits"))
+    assert asked.metric("task_loads_total", result="loaded") == loads + 1  # as often as somebody asked for it
     assert answer.headers["etag"] == f'"{answer.json()["digest"]}"'
     assert (answer.json()["generation"], answer.json()["digest"] != old["digest"]) == (2, True)
 

@@ -122,7 +122,9 @@ def _storable(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise ImageError("the image holds 32-bit floating values, whose range is not defined")
     if image.mode.startswith("I"):
-        return Image.fromarray(np.asarray(image).astype(np.int64).clip(0, _SIXTEEN_BITS).astype(np.uint16))
+        levels = Image.fromarray(np.asarray(image).astype(np.int64).clip(0, _SIXTEEN_BITS).astype(np.uint16))
+        levels.info.update((key, value) for key, value in image.info.items() if key == "transparency")
+        return levels
     if image.mode in _PNG_MODES:
         return image
     return image.convert("RGBA" if image.has_transparency_data else "RGB")

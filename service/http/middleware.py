@@ -16,6 +16,7 @@ from service.http.limits import check_body
 from service.http.lingering import CLOSE, Lingering
 from service.http.request_id import HEADER, identified
 from service.http.room import Room
+from service.http.under_way import UnderWay
 from service.metrics import Metrics
 
 _TINY = f"the body comes in too many chunks of fewer than {LEAST} bytes; send larger ones"
@@ -29,8 +30,8 @@ class Observed:
     is about to stop. Its answers then close their connections: a client that goes on sending on one would otherwise
     meet its end with a request on the way. patience: seconds in which the rest of a body may come that was answered
     before, if its connection is to be closed. room: what the bodies of requests to infer take of until those are
-    answered, whether or not the client reads that. observers: called with every exchange at its end, within its
-    request.
+    answered, whether or not the client reads that. under_way: what is told of every request. observers: called with
+    every exchange at its end, within its request.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Observed:
         draining: Callable[[], bool],
         patience: float,
         room: Room,
+        under_way: UnderWay,
         observers: Sequence[Callable[[Exchange], None]],
     ) -> None:
         self._app = app
@@ -52,6 +54,7 @@ class Observed:
         self._draining = draining
         self._patience = patience
         self._room = room
+        self._under_way = under_way
         self._observers = observers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +64,7 @@ class Observed:
             return
         started = time.perf_counter()
         exchange = Exchange.begin(scope)
-        with identified(exchange.id):
+        with identified(exchange.id), self._under_way.one():
             try:
                 await self._serve(exchange, scope, receive, send)
             finally:
@@ -91,7 +94,8 @@ class Observed:
             nonlocal answering
             if message["type"] == "http.response.start":
                 answering = True
-                self._begin_answer(exchange, message)
+                # Who is refused may send the body nevertheless or the next request, and has to be told which.
+                self._begin_answer(exchange, message, closing=self._draining() or lingering.held_back)
             exchange.sent += len(message.get("body", b""))
             await lingering.send(message)
 
@@ -112,13 +116,13 @@ class Observed:
             stopped = NotReadyError("the service stopped before it had an answer", passing=False)
             await failed(stopped, exchange, self._metrics).response()(scope, arriving, leaving)
 
-    def _begin_answer(self, exchange: Exchange, start: Message) -> None:
+    def _begin_answer(self, exchange: Exchange, start: Message, *, closing: bool) -> None:
         """Adds the headers that every answer has."""
         exchange.status = start["status"]
         if exchange.error_type is None:  # the frames of an error hold the body until its few words are sent
             self._room.give_back(exchange)
         headers = [(HEADER.encode(), exchange.id.encode())]
-        if self._draining():
+        if closing:
             headers.append(CLOSE)
         start["headers"] = [*start["headers"], *headers]
 

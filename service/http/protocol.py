@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from service.errors import BadRequestError
+from service.errors import BadRequestError, ServiceError
 from service.exchange import UNTAKEN
 from service.http.chunks import IN_TINY_CHUNKS
 from service.http.connection import Connection
 from service.http.failures import Failure
 from service.http.limits import NO_HTTP
-from service.http.request_id import HEADER, new_id
+from service.http.request_id import HEADER, identified, new_id
 from service.http.together import HeadWithBody
+
+logger = logging.getLogger(__name__)
 
 # Bytes. What was read at once is parsed at once, while everybody else waits; so of heads and chunks little is read. Of
 # what takes no time to parse it is as much as most images have, and four times less than is asyncio's own.
@@ -25,6 +29,7 @@ _MUCH = 2**16
 
 class _Impatient(H11Protocol):
     patience: float
+    refuse: Callable[[ServiceError], None]
     conn: Connection
 
     _transport: asyncio.Transport
@@ -82,8 +87,13 @@ class _Impatient(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is out, or a part of it
             self.transport.close()
             return
-        response = Failure.of(BadRequestError(msg)).response()
-        own = [(b"connection", b"close"), (HEADER.encode(), new_id().encode())]
+        error, own_id = BadRequestError(msg), new_id()
+        self.refuse(error)
+        with identified(own_id):
+            peer = {"client": self.client and self.client[0], "status": error.status, "error_type": error.error_type}
+            logger.info("refused what is no HTTP", extra={"fields": peer})
+        response = Failure.of(error).response()
+        own = [(b"connection", b"close"), (HEADER.encode(), own_id.encode())]
         head = h11.Response(status_code=400, headers=[*response.raw_headers, *own], reason=b"Bad Request")
         with suppress(h11.LocalProtocolError):  # as for the body of an answer to HEAD
             for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
@@ -141,16 +151,19 @@ class _Impatient(H11Protocol):
         self.transport.abort()  # to close would wait for the client to read
 
 
-def impatient(seconds: float) -> type[H11Protocol]:
+def impatient(seconds: float, refused: Callable[[ServiceError], None]) -> type[H11Protocol]:
     """Uvicorn's protocol, which ends a connection whose client does not send a whole head within so many seconds.
 
     They count from the connection, and for further requests from the first byte: bodies have a deadline of their own,
     and so have connections that are idle between requests. The rest of a body that was answered before it had come, and
     is dropped, has as many seconds from the answer. A client has as many, too, to read what was written to it; after
     them the state of the scope of the request that waits for that has `UNTAKEN`.
+
+    refused: called with the error that is answered to what is no HTTP, and so reaches no application.
     """
 
     class Impatient(_Impatient):
         patience = seconds
+        refuse = staticmethod(refused)
 
     return Impatient

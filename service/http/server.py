@@ -39,7 +39,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
-        self._protocol_class = impatient(settings.deadline)
+        self._protocol_class = impatient(settings.deadline, app.state.refused)
         config = uvicorn.Config(
             app,
             host=settings.host,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# A file's time of change, length and inode, which differ once it is another file; then the time at which anything about
-# it changed, as who may read it.
+# A file's time of change, length and inode, and the time at which anything about it changed. That last one alone tells
+# versions apart that have one length and one time of change, as those of reproducible archives do, where one is written
+# over the other or gets its inode.
 _Stamp = tuple[int, int, int, int]
 
 
@@ -29,12 +30,8 @@ class Stamps:
         self._then.pop(path, None)
 
     def differs(self, path: Path) -> bool:
-        """Whether it is another file than was noted, or was not there then or is not any more."""
-        now, then = _stamp(status_of(path)), self._then.get(path)
-        return now != then if now is None or then is None else now[:3] != then[:3]
-
-    def differs_at_all(self, path: Path) -> bool:
-        """As `differs`, or whether anything else about it changed, as who may read it."""
+        """Whether it may be another file than was noted, or something about it changed, as who may read it; or whether
+        it was not there then or is not any more."""
         return _stamp(status_of(path)) != self._then.get(path)
 
 
