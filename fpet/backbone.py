@@ -139,7 +139,8 @@ def load_backbone(
 
     A file written by `save_backbone` says what it is; the caller may still choose another image size or pooling. For
     any other (safetensors or torch checkpoint of timm, DeiT, DINOv2 or CLIP, .npz of the original ViT) the caller names
-    the timm model, and the arguments in which it differs. Position embeddings are resampled to the image size.
+    the timm model, and the arguments in which it differs. Position embeddings are resampled to the image size; those of
+    such a file are taken to be of a square image, if their number allows that.
 
     Raises:
         BackboneError: if the file cannot be read, does not say what it is, or does not fit.

@@ -98,8 +98,10 @@ def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0)
     What it adds to the backbone is float32, whatever that is: with one of another dtype it runs under autocast alone.
 
     Raises:
+        TaskError: if the task belongs to another backbone.
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
+    _check_backbone(header.name, header, backbone)
     modules = _new_modules(header.adapter, header.reducer, header.head, len(header.labels), backbone.geometry)
     model = AdaptedViT(backbone, *modules, drop_path=drop_path, methods=(header.adapter, header.reducer))
     model.trainable().to(device=next(backbone.vit.parameters()).device, dtype=torch.float32)
@@ -165,7 +167,7 @@ def save_tensors(
     _write(Path(path), header, tensors)
 
 
-def _check_backbone(path: Path, header: TaskHeader, backbone: Backbone) -> None:
+def _check_backbone(path: Path | str, header: TaskHeader, backbone: Backbone) -> None:
     said, given = header.backbone, json.loads(json.dumps(backbone.arguments))
     if said.fingerprint != backbone.fingerprint:
         others = "" if said.arguments == given else f"; its was made with {said.arguments}, this one with {given}"

@@ -117,6 +117,8 @@ def test_a_large_architecture_takes_no_memory_for_weights_that_are_small() -> No
         ("vit_small_patch16_18x2_224", {}, "has a ParallelThingsBlock; covered is timm's Block"),
         ("vit_pwee_patch16_reg1_gap_256", {}, "has a ParallelScalingBlock; covered is timm's Block"),
         (ARCHITECTURE, {"embed_norm_layer": "layernorm"}, "normalises its patch embeddings"),
+        (ARCHITECTURE, {"num_heads": -3}, "with -3 heads is not covered"),
+        ("deit_tiny_distilled_patch16_224", {"no_embed_class": True}, "with no_embed_class is not covered"),
     ],
 )
 def test_parts_that_the_forward_pass_does_not_know_are_refused(

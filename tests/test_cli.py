@@ -162,6 +162,11 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         (["--lr", "inf"], "lr = inf should be finite"),
         (["--lr", "0"], "lr = 0.0 should be above 0"),
         (["--seed", "-1"], "seed = -1 should not be below 0"),
+        (["--lr", "1e-6"], "min_lr = 1e-05 should not be above lr = 1e-06"),
+        (
+            ["--lr", "1e-6", "--min-lr=0", "--warmup-lr=1e-5", "--warmup-epochs=1"],
+            "warmup_lr = 1e-05 should not be above lr = 1e-06",
+        ),
         (["--seed", str(2**64 - 1)], f"seed = {2**64 - 1} should be below 2**63"),
         (["--seed", "9" * 20], f"seed = {'9' * 20} should be below 2**63"),
         (["--batch-size", "2000"], "fewer than one batch of 2000; give a smaller batch size"),

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import BDM, small_backbone, small_header
+from small import ARCHITECTURE, ARGUMENTS, BDM, small_backbone, small_header
 from torch import Tensor
 from torch.nn import functional as F
 
 from fpet.adapters import ADAPTERS
-from fpet.backbone import Backbone
+from fpet.backbone import Backbone, create_backbone
 from fpet.data import Dataset, Split
-from fpet.errors import DataError, UnsupportedError
+from fpet.errors import DataError, TaskError, UnsupportedError
 from fpet.header import Method
 from fpet.task import new_model, save_task
 from fpet.training.checkpoint import Checkpoint
@@ -155,6 +155,13 @@ def test_a_backbone_that_trains_is_float32(digits: Dataset) -> None:
     backbone.vit.float()
     with pytest.raises(UnsupportedError, match=r"the backbone's weights were changed, .*: load it anew"):
         Run(small_header(backbone), backbone, digits, Recipe(batch_size=16))
+
+
+def test_a_task_of_another_backbone_is_not_trained(digits: Dataset) -> None:
+    """Which would be found only when it is saved, after the training and the test."""
+    header, other = small_header(small_backbone()), create_backbone(ARCHITECTURE, ARGUMENTS)
+    with pytest.raises(TaskError, match=r"^digits: the task belongs to the backbone vit_tiny_patch16_224 "):
+        Run(header, other, digits, Recipe(epochs=1, warmup_epochs=0))
 
 
 def test_a_task_of_a_changed_backbone_is_not_written(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -49,11 +49,11 @@ DEIT_4 = Names("deit.encoder.layer.{}", _TRANSFORMERS_4, "classifier")
 ALL = (TIMM, VIT, DEIT, VIT_4, DEIT_4)
 
 
-def places(depth: int) -> dict[str, tuple[int, str]]:
+def places(depth: int, libraries: Sequence[Names] = ALL) -> dict[str, tuple[int, str]]:
     """Block and target of every layer of a model of that depth, by its path in any of the libraries."""
     return {
         names.layer(block, target): (block, target)
-        for names in ALL
+        for names in libraries
         for block in range(depth)
         for target in names.layers
     }

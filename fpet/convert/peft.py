@@ -15,8 +15,9 @@ from torch import Tensor
 from fpet.adapters.lora import parse_targets, tensor_prefix
 from fpet.backbone import Backbone
 from fpet.backbones.limits import FLOATS, MOST_BLOCKS
+from fpet.convert.counterpart import refuse_without_counterpart
 from fpet.convert.fields import Fields
-from fpet.convert.names import ALL, places
+from fpet.convert.names import ALL, TIMM, places
 from fpet.errors import TaskError, UnsupportedError
 from fpet.files import read_safetensors
 from fpet.header import HeadSpec, Method
@@ -86,7 +87,8 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
 
     Raises:
         TaskError: if a file cannot be read, or what it should hold is missing.
-        UnsupportedError: naming a feature, module or tensor that is not covered; as `refuse_two_classifiers`.
+        UnsupportedError: naming a feature, module or tensor that is not covered; as `refuse_two_classifiers`; for
+            tensors under transformers' names as `refuse_without_counterpart`.
     """
     refuse_two_classifiers(backbone)
     depth = backbone.geometry.depth
@@ -95,7 +97,7 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
     if not (folder / WEIGHTS).exists():
         raise TaskError(f"{folder}: there is no {WEIGHTS}; other formats are not read")
     _, stored = read_safetensors(folder / WEIGHTS, TaskError)
-    known = places(depth)
+    known, timm_places = places(depth), places(depth, (TIMM,))
     tensors: dict[str, Tensor] = {}
     adapted: dict[str, tuple[int, str]] = {}
     for key, value in sorted(stored.items()):
@@ -106,6 +108,8 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
         suffix = next((suffix for suffix in PARTS if name.endswith(suffix)), "")
         module = name.removesuffix(suffix)
         if suffix and module in known:
+            if module not in timm_places:
+                refuse_without_counterpart(backbone)
             adapted[module] = known[module]
             tensors[f"{tensor_prefix(*known[module])}.{PARTS[suffix]}"] = value.float()
         elif name in _HEADS:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fpet.adapters.lora import SLICES, LoRA, LoRABlock, LowRank, tensor_prefix
 from fpet.backbone import Backbone
+from fpet.convert.counterpart import foreign_part, refuse_without_counterpart
 from fpet.convert.names import DEIT, TIMM, VIT, Names
 from fpet.convert.peft import CONFIG, PARTS, PREFIX, WEIGHTS, refuse_two_classifiers
 from fpet.errors import UnsupportedError
@@ -25,20 +26,22 @@ Update = tuple[Tensor, Tensor]  # A [rank, in] and B [out, rank]
 def write_peft(task: Task, backbone: Backbone, library: str | None = None) -> dict[str, bytes]:
     """The files of a checkpoint by name. Quantised weights are written as the float32 matrices that they stand for.
 
-    library: whose names the layers have; by default timm's if queries, keys and values share their A, else
-    transformers'. Token reduction is no part of a checkpoint.
+    library: whose names the layers have; by default timm's if queries, keys and values share their A, or transformers
+    has no model that computes what the backbone does, else transformers'. Token reduction is no part of a checkpoint.
 
     Raises:
         TaskError: if the task does not fit the backbone.
         UnsupportedError: if it is not LoRA, or the library's layers cannot take its updates; as
-            `refuse_two_classifiers`.
+            `refuse_two_classifiers`; for transformers' names as `refuse_without_counterpart`.
     """
     refuse_two_classifiers(backbone)
     model = task.build(backbone)
     if not isinstance(model.adapter, LoRA):
         raise UnsupportedError(f"{task.path}: PEFT has LoRA, not {task.header.adapter.kind}")
     if library is None:
-        library = "timm" if "qkv" in model.adapter.targets else "transformers"
+        library = "timm" if "qkv" in model.adapter.targets or foreign_part(backbone) else "transformers"
+    if library == "transformers":
+        refuse_without_counterpart(backbone)
     names = TIMM if library == "timm" else DEIT if backbone.geometry.num_prefix_tokens > 1 else VIT
     modules = model.trainable()
     head = _head(modules)

@@ -65,6 +65,13 @@ class Recipe:
                 raise ValueError(f"{name} = {getattr(self, name)} should be below 2**63")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(PRECISIONS)}")
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        """Raises ValueError if the schedule would fall where it is to rise, or rise where it is to fall."""
+        for name, used in (("min_lr", True), ("warmup_lr", self.warmup_epochs > 0)):
+            if used and getattr(self, name) > self.lr:
+                raise ValueError(f"{name} = {getattr(self, name)} should not be above lr = {self.lr}")
 
     def learning_rate(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0: linear warm-up, then a cosine.
