@@ -79,7 +79,7 @@ class Task:
             TaskError: if the task belongs to another backbone, its methods are unknown or do not fit, or a tensor is
                 missing, extra or misshapen.
         """
-        _check_backbone(self.path, self.header, backbone)
+        check_backbone(self.path, self.header, backbone)
         weight = next(backbone.vit.parameters())
         try:
             # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
@@ -98,10 +98,8 @@ def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0)
     What it adds to the backbone is float32, whatever that is: with one of another dtype it runs under autocast alone.
 
     Raises:
-        TaskError: if the task belongs to another backbone.
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
-    _check_backbone(header.name, header, backbone)
     modules = _new_modules(header.adapter, header.reducer, header.head, len(header.labels), backbone.geometry)
     model = AdaptedViT(backbone, *modules, drop_path=drop_path, methods=(header.adapter, header.reducer))
     model.trainable().to(device=next(backbone.vit.parameters()).device, dtype=torch.float32)
@@ -167,7 +165,8 @@ def save_tensors(
     _write(Path(path), header, tensors)
 
 
-def _check_backbone(path: Path | str, header: TaskHeader, backbone: Backbone) -> None:
+def check_backbone(path: Path | str, header: TaskHeader, backbone: Backbone) -> None:
+    """Raises TaskError if the task is of another backbone; path: of its file, or its name while it has none."""
     said, given = header.backbone, json.loads(json.dumps(backbone.arguments))
     if said.fingerprint != backbone.fingerprint:
         others = "" if said.arguments == given else f"; its was made with {said.arguments}, this one with {given}"
@@ -186,7 +185,7 @@ def _check_backbone(path: Path | str, header: TaskHeader, backbone: Backbone) ->
 
 def _check_model(path: Path, header: TaskHeader, model: AdaptedViT, tensors: Mapping[str, Tensor]) -> None:
     """Raises TaskError unless the header describes the model, which has these tensors."""
-    _check_backbone(path, header, model.backbone)
+    check_backbone(path, header, model.backbone)
     if model.methods is None:
         raise TaskError(f"{path}: the model does not say its methods, as one from `new_model` does")
     _check_method(f"{path}: the adapter", header.adapter, model.methods[0], ADAPTERS)

@@ -19,7 +19,7 @@ from fpet.errors import DataError, DivergedError, UnsupportedError
 from fpet.hardware.graphs import CudaGraphs
 from fpet.hardware.room import refuse_excess
 from fpet.header import TaskHeader
-from fpet.task import new_model
+from fpet.task import check_backbone, new_model
 from fpet.training.captured_step import captured
 from fpet.training.checkpoint import LOG_COLUMNS, Best, Checkpoint, run_identity
 from fpet.training.memory import saved_bytes
@@ -74,6 +74,7 @@ class Run:
         if recipe.batch_size % group.size:
             raise UnsupportedError(f"a batch of {recipe.batch_size} cannot be shared among {group.size} processes")
         backbone.check_trainable()
+        check_backbone(header.name, header, backbone)
         self.device = next(backbone.vit.parameters()).device
         self.autocast, self.scaler = mixed_precision(self.device, recipe.precision)
         torch.manual_seed(recipe.seed)
