@@ -204,9 +204,8 @@ class Catalog(Entries):
         entry = self._begin(entry)
         try:
             data = self._files.read(entry.path)
-            if self._looked_at.differs(
-                entry.path
-            ):  # written in place: it may be whole by its length, and half of the one before
+            # Written in place: it may be whole by its length, and half of the one before.
+            if self._looked_at.differs(entry.path):
                 raise TaskError(f"{entry.path}: the file changed while it was read")
             if entry.serving(data):
                 return self._replace(replace(entry, state="loaded"))

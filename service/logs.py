@@ -35,6 +35,7 @@ def configure(level: str, form: str) -> None:
     for name in _OWN:
         logging.getLogger(name).setLevel(own)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it counts changes; the catalog says what came of them
+    logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)  # it repeats headers that are malformed
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of forms that clients are told about
 
 

@@ -31,6 +31,7 @@ from fpet.errors import UnsupportedError
         "ftp://host",
         "http://",
         "http://host:port",
+        "http://host:65536",
         "http://host?x=1",
         "http://host/path#x",
         "",

@@ -23,6 +23,8 @@ from test_tracing import Collector, collecting
 ADMIN, CLIENT, WRONG = "admin-key-0e6c7f2b9d", "client-key-5b1f88aa3c", "wrong-key-9a77d1c2e4"
 MODEL = "Camera-of-somebody-4711"
 EXIF_MODEL = 0x0110
+# Of a trace whose state is malformed: its keys have no capitals.
+TRACED = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": f"KEY={WRONG}"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def ask(client: httpx.Client) -> list[int]:
         ),
         client.get(f"/v1/tasks/{CLIENT}", headers=key),
         client.get(f"/{ADMIN}?{CLIENT}", headers=key | {"x-api-key": CLIENT, "user-agent": ADMIN}),
-        client.get("/v1/tasks", headers={"authorization": f"Bearer {WRONG}"}),
+        client.get("/v1/tasks", headers={"authorization": f"Bearer {WRONG}", **TRACED}),
         client.put("/v1/tasks/digits", content=b"", headers={"authorization": f"Bearer {ADMIN}"}),
         client.put("/v1/tasks/digits", content=b"", headers=key),
         client.put("/v1/tasks/digits", content=CLIENT, headers={"authorization": f"Bearer {ADMIN}"}),

@@ -18,7 +18,6 @@ AMOUNTS = {
     "fpet_received_bytes",
     "fpet_resident_bytes",
     "process_cpu_seconds",
-    "process_open_fds",
     "process_resident_memory_bytes",
     "process_virtual_memory_bytes",
 }

@@ -28,6 +28,7 @@ Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 # As many as httpx opens unless it is told otherwise. Its pool lets the next request wait, and loses a connection for
 # good if that one gives up just as it is given it: so requests wait for a turn before, and the pool has one for each.
 CONNECTIONS = 100
+_PORTS = 2**16
 
 
 @dataclass(eq=False)
@@ -62,6 +63,8 @@ class Session:
             raise UnsupportedError(f"{self.url!r} is no address of a service: {error}") from error
         if url.scheme not in ("http", "https") or not url.host:
             raise UnsupportedError(f"{self.url!r} is no address of a service; those begin with http:// or https://")
+        if url.port is not None and not 0 < url.port < _PORTS:  # the system would take it modulo that
+            raise UnsupportedError(f"{self.url!r} is no address of a service: there is no port {url.port}")
         if url.query or url.fragment:  # paths are put behind it
             raise UnsupportedError(f"{self.url!r} is no address of a service; those have no query and no fragment")
         if self.key is not None and url.userinfo:  # httpx would send these alone

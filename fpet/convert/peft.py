@@ -7,6 +7,7 @@ else than W h + scale * B A h is refused, whether this code knows it by name or 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,28 +95,21 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
     depth = backbone.geometry.depth
     config = Fields.read(folder / CONFIG, TaskError)
     rank, scale = _rank_and_scale(config)
-    if not (folder / WEIGHTS).exists():
-        raise TaskError(f"{folder}: there is no {WEIGHTS}; other formats are not read")
-    _, stored = read_safetensors(folder / WEIGHTS, TaskError)
-    known, timm_places = places(depth), places(depth, (TIMM,))
+    known = places(depth)
     tensors: dict[str, Tensor] = {}
     adapted: dict[str, tuple[int, str]] = {}
-    for key, value in sorted(stored.items()):
-        if value.dtype not in FLOATS:
-            found = str(value.dtype).removeprefix("torch.")
-            raise UnsupportedError(f"{folder}: {key!r} is {found}, which is not covered")
-        name = key.removeprefix(PREFIX)
+    for name, value in _stored(folder):
         suffix = next((suffix for suffix in PARTS if name.endswith(suffix)), "")
         module = name.removesuffix(suffix)
         if suffix and module in known:
-            if module not in timm_places:
-                refuse_without_counterpart(backbone)
             adapted[module] = known[module]
             tensors[f"{tensor_prefix(*known[module])}.{PARTS[suffix]}"] = value.float()
         elif name in _HEADS:
             tensors[_HEADS[name]] = value.float()
         else:
             raise UnsupportedError(f"{folder}: {name!r} is not covered: {_why_not(module if suffix else '', depth)}")
+    if not adapted.keys() <= places(depth, (TIMM,)).keys():
+        refuse_without_counterpart(backbone)
     classes = _classes(folder, tensors)
     _check_targets(config, adapted, depth)
     targets = parse_targets("+".join({target: None for _, target in adapted.values()}))
@@ -125,6 +119,18 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
         classes,
         tensors,
     )
+
+
+def _stored(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """The checkpoint's tensors, sorted, by their names in the model."""
+    if not (folder / WEIGHTS).exists():
+        raise TaskError(f"{folder}: there is no {WEIGHTS}; other formats are not read")
+    _, stored = read_safetensors(folder / WEIGHTS, TaskError)
+    for key, value in sorted(stored.items()):
+        if value.dtype not in FLOATS:
+            found = str(value.dtype).removeprefix("torch.")
+            raise UnsupportedError(f"{folder}: {key!r} is {found}, which is not covered")
+        yield key.removeprefix(PREFIX), value
 
 
 def _why_not(module: str, depth: int) -> str:

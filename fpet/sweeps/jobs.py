@@ -14,6 +14,7 @@ from fpet.backbone import Backbone
 from fpet.data import SOURCES, Dataset, load_dataset
 from fpet.errors import DataError, UnsupportedError
 from fpet.files import exists
+from fpet.header import TaskHeader
 from fpet.sweeps.plan import Plan, PlannedMethod
 from fpet.training.fit import check_fit
 from fpet.untrained import half_way, new_header, preprocessing_of
@@ -71,6 +72,12 @@ def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
                 yield Job(data.label, dataset, method, key)
 
 
+def new_task(method: PlannedMethod, name: str, labels: tuple[str, ...], backbone: Backbone) -> TaskHeader:
+    """The header of a task that is to be trained with the method; raises as `new_header`."""
+    adapter, reducer, bits = method.adapter, method.reducer, method.head_bits
+    return new_header(name, labels, backbone, adapter=adapter, reducer=reducer, head_bits=bits)
+
+
 def check_plan(plan: Plan, backbone: Backbone) -> None:
     """Checks that all data are there and each method can be trained, as far as is known before reading; takes no time.
 
@@ -98,15 +105,7 @@ def _wrong_methods(plan: Plan, backbone: Backbone) -> list[str]:
     for planned in plan.methods:
         method = _placed(planned, backbone)
         try:
-            header = new_header(
-                "plan",
-                ("0", "1"),
-                backbone,
-                adapter=method.adapter,
-                reducer=method.reducer,
-                head_bits=method.head_bits,
-            )
-            check_fit(header, backbone, method.recipe, method.scales)
+            check_fit(new_task(method, "plan", ("0", "1"), backbone), backbone, method.recipe, method.scales)
         except UnsupportedError as error:
             wrong.append(f"{method.name}: {error}")
     return wrong

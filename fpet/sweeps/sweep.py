@@ -24,13 +24,12 @@ from fpet.flops import macs
 from fpet.hardware import cpu
 from fpet.hardware.room import lacked_memory
 from fpet.locks import sole_writer
-from fpet.sweeps.jobs import KEY, Job, jobs
+from fpet.sweeps.jobs import KEY, Job, jobs, new_task
 from fpet.sweeps.plan import Plan
 from fpet.sweeps.results import Row, add_row, drop_failed, read_rows
 from fpet.task import save_task
 from fpet.training.fit import Fitted, finish, fit
 from fpet.training.run import Trained
-from fpet.untrained import new_header
 from fpet.vit import count_parameters
 from fpet.words import reason
 
@@ -140,14 +139,7 @@ def _explains_itself(error: Exception) -> bool:
 
 def _fit(job: Job, dataset: Dataset, backbone: Backbone, folder: Path) -> Fitted:
     method = job.method
-    header = new_header(
-        job.name,
-        dataset.labels,
-        backbone,
-        adapter=method.adapter,
-        reducer=method.reducer,
-        head_bits=method.head_bits,
-    )
+    header = new_task(method, job.name, dataset.labels, backbone)
     return fit(header, backbone, dataset, method.recipe, folder / "task.checkpoint", scales=method.scales)
 
 

@@ -23,15 +23,22 @@ class Lingering:
         self._send = send
         self._seconds = seconds
         self._unread = True
-        # Whether the client waits to hear whether its body is wanted (RFC 9110, section 10.1.1).
-        self.held_back = any(name == b"expect" and value.lower() == b"100-continue" for name, value in scope["headers"])
+        self._asked = False
+        self._headers = scope["headers"]
         self._closes = scope["http_version"] == "1.0" or any(
             name == b"connection" and b"close" in value.lower() for name, value in scope["headers"]
         )
 
+    @property
+    def held_back(self) -> bool:
+        """Whether the client still waits to hear that its body is wanted (RFC 9110, section 10.1.1)."""
+        return not self._asked and (b"expect", b"100-continue") in (
+            (name, value.lower()) for name, value in self._headers
+        )
+
     async def receive(self) -> Message:
         """The next event of the request."""
-        self.held_back = False
+        self._asked = True
         message = await self._receive()
         self._unread = message.get("more_body", False)
         return message

@@ -108,6 +108,7 @@ class Server(uvicorn.Server):
         self._app.state.runtime.stop()
         await asyncio.sleep(self._delay)
         await close_doors(self.servers, self._protocol)
+        self.servers = []  # from Python 3.12 Uvicorn would wait for their connections, whoever asks twice to stop
         await self._first_requests()
         await super().shutdown(sockets)
         if self.force_exit:  # by a second SIGINT: what goes on would be cancelled later, and the application's end too

@@ -20,7 +20,8 @@ _LARGEST = frozenset(
         "fpet_task_bytes",
         "fpet_tasks",
         "fpet_trial_forwards_per_second",
-        "process_max_fds",
+        "process_max_fds",  # each process has its own
+        "process_open_fds",
         "process_start_time_seconds",
     }
 )
