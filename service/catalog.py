@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from fpet.errors import FpetError, TaskError
-from fpet.files import write_atomically
-from service.errors import InvalidTaskError, StorageError
+from service.errors import InvalidTaskError
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
 from service.tasks.entries import Entries
 from service.tasks.entry import Entry, Told
-from service.tasks.folder import SUFFIX, TaskFolder
-from service.tasks.loading import FirstsAlone, Load, log_change, log_failure, log_unwritten, parse, without_folder
+from service.tasks.folder import SUFFIX, TaskFolder, without_folder
+from service.tasks.loading import FirstsAlone, Load, log_change, log_failure, may_pass, parse
 from service.tasks.stamps import Stamps, status_of
 
 
@@ -131,12 +130,8 @@ class Catalog(Entries):
         except Exception:  # no fault of the client's
             self._metrics.task_loads.labels("failed").inc()
             raise
-        self._files.require()  # made anew, it would hold this task alone
-        try:
-            # Not of what lies there by now, which may be another's: that is yet to be looked at.
-            self._looked_at.note(entry.path, write_atomically(entry.path, data, TaskError, make_folder=False))
-        except TaskError as error:
-            raise StorageError(log_unwritten(entry, error)) from error
+        # Not of what lies there by now, which may be another's: that is yet to be looked at.
+        self._looked_at.note(entry.path, self._files.write(entry.path, data))
         entry = replace(entry, wanted=True)
         return self._replace(replace(entry, state="loaded", reason=None)) if same else self._serve(entry, loaded, data)
 
@@ -148,11 +143,7 @@ class Catalog(Entries):
             StorageError: if the file cannot be removed, or the folder is gone; the task then goes on serving.
         """
         entry = self.entry(name)
-        self._files.require()  # a file that is gone with it comes back with it
-        try:
-            entry.path.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(f"{entry.path.name}: cannot be removed: {error.strerror}") from error
+        self._files.remove(entry.path)
         self._drop(name)
 
     def unread(self, name: str) -> bool:
@@ -229,6 +220,8 @@ class Catalog(Entries):
         if not isinstance(built, Exception):
             return self._serve(entry, built)
         self._metrics.task_loads.labels("failed").inc()
+        if may_pass(entry, built):
+            self._looked_at.forget(entry.path)  # so that the next looks try again
         return self._replace(replace(entry, state="failed", reason=log_failure(entry, built)))
 
     def _build(self, entry: Entry, data: bytes, load: Load) -> LoadedTask:
@@ -242,7 +235,7 @@ class Catalog(Entries):
                 raise TaskError(f"{entry.path}: the file is another one by now")
             return self._load(task, told.generation)
         except FpetError as error:
-            raise InvalidTaskError(without_folder(entry, error)) from error
+            raise InvalidTaskError(without_folder(entry.path, error)) from error
 
     def _serve(self, entry: Entry, loaded: LoadedTask, data: bytes = b"", *, counted: bool = True) -> Entry:
         """counted: whether it was this process that was asked for it."""

@@ -31,8 +31,10 @@ _MAGIC_BYTES = 16
 # A GIF of 32 MiB, which is in pieces of 255 bytes, is read in half as many.
 _READS = 2**19
 # What makes a decoder go over all that it has once more. A camera's file has a scan or a dozen for each of its views.
+# EXIF data comes in pieces of 64 KiB, of which a camera writes one a view. Pillow reads it as it opens a JPEG, and one
+# entry may have millions of values, each a Python object: so it gets no more than `fpet.orientation` would read.
 _REPEATED = {
-    "JPEG": {b"\xff\xda\0": 50, b"Exif\0\0": 100, b"8BIM": 10_000},  # scans, pieces to be put together, resources
+    "JPEG": {b"\xff\xda\0": 50, b"Exif\0\0": 16, b"8BIM": 10_000},  # scans, pieces to be put together, resources
     "PNG": {b"iCCP": 10},  # profiles
 }
 

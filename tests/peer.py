@@ -13,6 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 REFUSED = {"error": "the queue has 256 places", "error_type": "overloaded"}
 
 
+def ready(more: bytes = b"") -> bytes:
+    """The answer of a service that is ready, as bytes; more: lines of its head."""
+    content = b'{"status":"ready"}'
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%s\r\n%s" % (len(content), more, content)
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a request meets; without a status the connection closes instead. before: called first; it may wait."""

@@ -223,9 +223,10 @@ def test_it_loses_it_when_its_client_leaves(narrow: Serving) -> None:
 
 
 def test_for_too_many_tasks_no_image_is_read(narrow: Serving) -> None:
-    """No place will ever be free for them, so that coming back is of no use."""
+    """No place will ever be free for them, so that coming back is of no use, and neither are other images."""
     answer = narrow.client.post(MANY, content=b"", headers={"content-type": "image/png"})
-    assert (answer.status_code, answer.json()["error_type"]) == (413, "too_large")
+    assert (answer.status_code, answer.json()["error_type"]) == (422, "invalid_request")
+    assert answer.json()["error"] == "query.tasks: 2 tasks; the limit is 1"
 
 
 def test_an_image_counts_once_a_task(service: Serving) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def test_a_folder_that_is_gone_for_a_moment_takes_no_task_along(catalog: Catalog
     assert scan(catalog) == []
     file.unlink()
     assert scan(catalog) == catalog.entries() == []
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_serves_once_it_can_be(file: Path, metrics: Metrics) -> None:
+    catalog = catalog_of(file.parent, metrics)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        failed = catalog.load("digits")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (failed.state, failed.reason) == ("failed", "digits.safetensors: cannot be read: Too many open files")
+    scan(catalog)
+    assert catalog.entry("digits").state == "loaded"
 
 
 def test_the_same_bytes_again_are_the_same_task(catalog: Catalog, file: Path, metrics: Metrics) -> None:

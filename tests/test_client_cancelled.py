@@ -9,11 +9,11 @@ import anyio
 import httpx
 import pytest
 from never import Never
+from peer import ready
 
 from fpet.client import AsyncClient
 from fpet.client.session import CONNECTIONS
 
-READY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n%s\r\n"
 STEPS = 40  # of the event loop; a call takes fewer
 
 
@@ -23,7 +23,7 @@ async def test_no_connection_is_lost(header: bytes) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while await reader.readuntil(b"\r\n\r\n"):
-                writer.write(READY % header)
+                writer.write(ready(header))
         writer.close()
 
     # In the same event loop, so that every step is always the same.

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from peer import ready
 
 from fpet.client import Client
 
-READY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 SECONDS = 30
 
 
@@ -40,7 +40,7 @@ def test_whoever_is_last_closes_the_connection() -> None:
         connection.settimeout(SECONDS)
         with connection, connection.makefile("rb") as received:
             assert b"\r\n" in iter(received.readline, b"")
-            connection.sendall(READY)
+            connection.sendall(ready())
             assert received.read() == b""  # it hangs up, with the answer
         assert asked.result()
 

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from peer import ready
 
 from fpet.client import AsyncClient, Client, DeadlineExceededError
 from fpet.client.session import CONNECTIONS
@@ -18,7 +19,7 @@ from fpet.client.session import CONNECTIONS
 PACE, PIECES = 0.02, 500  # seconds between two bytes of an answer's content, and how many there are
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % PIECES
 # The server closes each connection after an answer: one that the client kept might end as it is used again.
-READY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+READY = ready(b"connection: close\r\n")
 
 # Of the client, and of the call.
 LIMITS: list[tuple[dict[str, Any], dict[str, Any]]] = [({"timeout": 1}, {}), ({}, {"deadline": 0.2})]

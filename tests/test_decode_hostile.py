@@ -58,8 +58,10 @@ def test_what_makes_decoders_start_over_is_counted() -> None:
     assert decode(after_head(profile, 10)).shape == (3, 18, 24)
     with pytest.raises(BadImageError, match="iCCP"):
         decode(after_head(profile, 11))
+    exif = b"\xff\xe1\0\x0aExif\0\0MM"
+    assert decode(after_head(exif, 16, "JPEG")).shape == (3, 18, 24)
     with pytest.raises(BadImageError, match="Exif"):
-        decode(after_head(b"\xff\xe1\0\x0aExif\0\0MM", 101, "JPEG"))
+        decode(after_head(exif, 17, "JPEG"))
     with pytest.raises(BadImageError, match="8BIM"):
         decode(after_head(b"\xff\xed\0\x10Photoshop 3.0\0", 1, "JPEG") + 10_001 * b"8BIM")
     jpeg = pictures.LEGITIMATE["progressive jpeg"]

@@ -16,6 +16,7 @@ Answer = TypeVar("Answer")
 Change = Literal["load", "unload", "pin", "unpin"]
 Output = Literal["probabilities", "logits", "embedding"]
 _PNG = "image/png"
+_NO_CONTENT = 204
 
 
 class Options(TypedDict, total=False):
@@ -112,7 +113,12 @@ def savings() -> Call[Savings]:
 
 def ready() -> Call[None]:
     """Nothing, or the reason why not as an error."""
-    return Call("GET", "/readyz", lambda _: None)
+
+    def read(response: httpx.Response) -> None:
+        if (status := response.json()["status"]) != "ready":
+            raise ValueError(f"its status is {status!r}")
+
+    return Call("GET", "/readyz", read)
 
 
 def put(task: str, file: bytes, conditions: Conditions) -> Call[TaskInfo]:
@@ -124,7 +130,12 @@ def put(task: str, file: bytes, conditions: Conditions) -> Call[TaskInfo]:
 
 def delete(task: str, conditions: Conditions) -> Call[None]:
     """A task out of service and of the folder."""
-    return Call("DELETE", _path(task), lambda _: None, headers=_headers(conditions), repeatable=False)
+
+    def read(response: httpx.Response) -> None:
+        if response.status_code != _NO_CONTENT:
+            raise ValueError(f"its status is {response.status_code}, not {_NO_CONTENT}")
+
+    return Call("DELETE", _path(task), read, headers=_headers(conditions), repeatable=False)
 
 
 def change(task: str, what: Change, conditions: Conditions) -> Call[TaskInfo]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Semaphore
+from threading import Event, Semaphore, Thread
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -171,15 +171,27 @@ class Client(Session):
         """
         found: list[Answer] = []
         running: deque[Future[list[Answer]]] = deque()
-        threads, given_up = ThreadPoolExecutor(self.concurrency), Event()
+        given_up = Event()
         try:
             for conversation in conversations:
-                running.append(threads.submit(self._run, conversation, given_up))
+                running.append(self._begin(conversation, given_up))
                 if len(running) == self.concurrency:
                     found += running.popleft().result()
             for future in running:
                 found += future.result()
         finally:
             given_up.set()
-            threads.shutdown(wait=False, cancel_futures=True)
         return found
+
+    def _begin(self, conversation: Conversation[Answer], given_up: Event) -> Future[Answer]:
+        """Has a thread run it, which an interrupted program does not wait for: nobody takes its answer any more."""
+        future: Future[Answer] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(self._run(conversation, given_up))
+            except BaseException as error:
+                future.set_exception(error)
+
+        Thread(target=run, daemon=True).start()
+        return future

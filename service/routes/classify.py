@@ -110,10 +110,11 @@ async def _classify(
     runtime.require_ready()
     tasks = [runtime.catalog.loaded(name) for name in names]
     top_k = [_top_k(options, task) for task in tasks]
-    _require_few(1, tasks, runtime.settings.max_images)
+    if len(tasks) > runtime.settings.max_images:  # not to be cured by other images, or fewer
+        raise InvalidRequestError(f"query.tasks: {len(tasks)} tasks; the limit is {runtime.settings.max_images}")
     with runtime.inferences.admitted(tasks) as ticket:
         images = await runtime.reader.read(request, deadline)
-        _require_few(len(images), tasks, runtime.settings.max_images)
+        _require_few(len(images), len(tasks), runtime.settings.max_images)
         reduced = options.tokens == "reduced"
         inferences = await unless_gone(
             request, runtime.inferences.images(ticket, tasks, images, reduced=reduced, deadline=deadline)
@@ -126,9 +127,9 @@ async def _classify(
     ]
 
 
-def _require_few(images: int, tasks: Sequence[LoadedTask], limit: int) -> None:
-    if images * len(tasks) > limit:
-        raise TooLargeError(f"{images} images for {len(tasks)} tasks; the limit for their product is {limit}")
+def _require_few(images: int, tasks: int, limit: int) -> None:
+    if images * tasks > limit:
+        raise TooLargeError(f"{images} images for {tasks} tasks; the limit for their product is {limit}")
 
 
 def _answer(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from pathlib import Path
 
-from fpet.errors import TaskError
-from fpet.files import read_regular, remove_abandoned
+from fpet.errors import FpetError, TaskError
+from fpet.files import read_regular, remove_abandoned, write_atomically
 from service.errors import StorageError
 from service.tasks.stamps import status_of
 
@@ -52,6 +53,31 @@ class TaskFolder:
             return self.files().get(name)
         return None
 
+    def write(self, path: Path, data: bytes) -> os.stat_result:
+        """Puts a file there, or in the place of another, and returns its status, as `write_atomically`.
+
+        Raises:
+            StorageError: if it cannot be written, or the folder is gone by now.
+        """
+        self.require()  # made anew, it would hold this file alone
+        try:
+            return write_atomically(path, data, TaskError, make_folder=False)
+        except TaskError as error:
+            logger.error("the task %s is not stored: %s", path.stem, error)
+            raise StorageError(without_folder(path, error)) from error
+
+    def remove(self, path: Path) -> None:
+        """Removes a file, if it is there.
+
+        Raises:
+            StorageError: if it cannot be removed, or the folder is gone by now: the file would come back with it.
+        """
+        self.require()
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"{path.name}: cannot be removed: {error.strerror}") from error
+
     def require(self) -> None:
         """Raises StorageError if it is gone by now, as while it is not mounted."""
         if not self._path.is_dir():
@@ -78,3 +104,8 @@ class TaskFolder:
                 logger.warning("skipped the task file %a: its name is not UTF-8", path.name)
             return False
         return True
+
+
+def without_folder(path: Path, error: FpetError) -> str:
+    """What an error about a file says, to clients, who need not know where the folder lies."""
+    return str(error).replace(str(path), path.name)

@@ -10,6 +10,8 @@ from fpet.errors import FpetError, TaskError
 from fpet.task import Task
 from service.model.loaded import LoadedTask
 from service.tasks.entry import Entry
+from service.tasks.folder import without_folder
+from service.tasks.stamps import status_of
 
 logger = logging.getLogger(__name__)
 
@@ -73,15 +75,11 @@ def log_failure(entry: Entry, error: Exception, *, refused: bool = False) -> str
         logger.warning("the task %s was refused: %s", entry.name, error)
     else:
         logger.error("the task %s failed to load: %s", entry.name, error)
-    return without_folder(entry, error)
+    return without_folder(entry.path, error)
 
 
-def log_unwritten(entry: Entry, error: FpetError) -> str:
-    """Says why a task's file is not in the folder; returns what clients are told of it."""
-    logger.error("the task %s is not stored: %s", entry.name, error)
-    return without_folder(entry, error)
-
-
-def without_folder(entry: Entry, error: FpetError) -> str:
-    """What an error says, to clients, who need not know where the folder lies."""
-    return str(error).replace(str(entry.path), entry.path.name)
+def may_pass(entry: Entry, error: Exception) -> bool:
+    """Whether a file could not be read for a reason of whose end nothing about the file will tell, as of a disk or of
+    too many open files."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and not isinstance(cause, PermissionError) and status_of(entry.path) is not None
