@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fpet import __version__
+from fpet.commands.tell import tell
 from fpet.errors import FpetError, UnsupportedError
 
 # Each is a module of fpet.commands, whose `add_command` adds a sub-command and sets the default `run`: parsed arguments
@@ -40,7 +41,8 @@ _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2
 _INTERRUPTED = 130
 _STANDARD = 2  # the last of the descriptors of standard input, output and error
-_UNWRITABLE = (errno.ENOSPC, errno.EPIPE)
+# Of a disk that is full, a quota, a limit, a disk that fails, one that became read-only, and a pipe that nobody reads.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -76,7 +78,7 @@ class _Lines(logging.Handler):
     """Prints what is logged to standard error, whatever that is by then."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"fpet: {self.format(record)}", file=sys.stderr)
+        tell(self.format(record))
 
 
 @contextmanager
@@ -120,7 +122,7 @@ def _run(given: Sequence[str]) -> int:
         arguments = parser(word).parse_args(given)
         return int(arguments.run(arguments))
     except FpetError as error:
-        print(f"fpet: {error}", file=sys.stderr)
+        tell(error)
         return _INPUT_ERROR
 
 
@@ -142,16 +144,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:  # also of `--help`, and behind an error
             sys.stdout.flush()  # here, where it is still ours to tell that it fails
     except KeyboardInterrupt:
-        print("fpet: interrupted", file=sys.stderr)
+        tell("interrupted")
         return _INTERRUPTED
     except OSError as error:
         if error.filename is not None:  # of the system, about what was named to us
-            print(f"fpet: {error.filename}: {error.strerror}", file=sys.stderr)
+            tell(f"{error.filename}: {error.strerror}")
             return _INPUT_ERROR
         if error.errno not in _UNWRITABLE:
             raise
         if error.errno != errno.EPIPE:  # who reads no further, as `head`, knows
-            print(f"fpet: the output cannot be written: {error.strerror}", file=sys.stderr)
+            tell(f"the output cannot be written: {error.strerror}")
         # What is left of it would be written, again in vain, when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _INPUT_ERROR

@@ -25,6 +25,11 @@ def shown(value: object) -> str:
     return text if text.isprintable() else ascii(text)
 
 
+def printable(text: str) -> str:
+    """The text on one line, by escapes of what is not to be printed."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def reason(error: Exception) -> str:
     """The first line of what an error says, or its name if it says nothing."""
     return str(error).partition("\n")[0] or type(error).__name__

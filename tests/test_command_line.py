@@ -14,6 +14,8 @@ import pytest
 import fpet
 from fpet.cli import COMMANDS, main
 from fpet.commands.options import keyword_arguments
+from fpet.commands.table import table
+from fpet.embedded import embedded
 from fpet.training.recipe import Recipe
 
 
@@ -101,6 +103,38 @@ def test_nothing_is_said_to_who_reads_no_further() -> None:
             [sys.executable, "-m", "fpet.cli", "tasks"], stdout=pipe, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_what_cannot_be_said_changes_nothing() -> None:
+    sample = next((embedded() / "samples" / "digits").glob("5-*.png"))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fpet.cli", "classify", "no.png", str(sample), "--task", "digits"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
+
+
+def test_what_is_said_keeps_to_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "no\nsuch\x1b[31m\udcfffile.safetensors"]) == 2
+    assert "no\\nsuch\\x1b[31m\\udcfffile.safetensors: " in capsys.readouterr().err
+
+
+def test_a_table_keeps_to_its_lines() -> None:
+    assert table([{"label": "a\nb", "share": 0.5}], ["label", "share"]) == "label   share\n'a\\nb'  0.5000"
+
+
+def test_an_output_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9))"
+    script = f"{limit}; from fpet.cli import main; sys.exit(main(['tasks']))"
+    with (tmp_path / "output").open("w") as output:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=output, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "fpet: the output cannot be written: File too large\n")
 
 
 def test_arguments_are_numbers_words_and_lists() -> None:

@@ -39,6 +39,13 @@ def test_validation_has_several_names(name: str, halves: Path) -> None:
             load(halves)
 
 
+@pytest.mark.parametrize("name", ["Val", "dev", "Validation"])
+def test_validation_of_a_name_that_is_not_read_is_refused(name: str, halves: Path) -> None:
+    classes(halves / name, {"ant": 2, "bee": 1}, first=200)
+    with pytest.raises(DataError, match=f"{name}/ seems to be the validation, which is called val, valid, validation"):
+        load(halves)
+
+
 def test_validation_that_is_not_there_is_split_from_training(halves: Path) -> None:
     default, same, other = load(halves), load(halves, 0), load(halves, 1)
     shares = [split.targets.bincount().tolist() for split in (default.train, default.val, default.test)]

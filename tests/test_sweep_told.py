@@ -10,7 +10,7 @@ from picture_files import picture
 from plans import PLAN, command
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
-from fpet.backbone import create_backbone
+from fpet.backbone import create_backbone, load_backbone
 from fpet.cli import main
 from fpet.sweeps.jobs import jobs
 from fpet.sweeps.plan import load_plan
@@ -130,15 +130,30 @@ def test_only_an_error_that_explains_itself_is_a_row(error: Exception, told: str
             next(runs)
 
 
-def test_a_run_whose_file_cannot_be_written_is_not_trained_again(plan: Path, backbone_file: Path) -> None:
+def test_a_folder_for_files_that_cannot_be_made_is_refused_before_anything_is_trained(
+    plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table, kept = plan.with_name("table.csv"), plan.with_name("kept")
     kept.touch()
-    assert main(command(plan, table, backbone_file, "--keep", str(kept))) == 1
-    assert [bool(row.error) for row in read_rows(table)] == [True]
+    assert main(command(plan, table, backbone_file, "--keep", str(kept))) == 2
+    assert f"fpet: {kept}: cannot be written: File exists\n" in capsys.readouterr().err
+    assert not table.exists()
+    assert not plan.with_name("table.runs").exists()
+
+
+def test_a_run_whose_file_cannot_be_written_ends_the_sweep_and_is_not_trained_again(
+    plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, kept = plan.with_name("table.csv"), plan.with_name("kept")
+    [run] = jobs(load_plan(plan), load_backbone(backbone_file), None)
+    run.kept(kept).mkdir(parents=True)  # where the file would be
+    assert main(command(plan, table, backbone_file, "--keep", str(kept))) == 2
+    assert f"{run.kept(kept)}: cannot be written: Is a directory" in capsys.readouterr().err
+    assert not table.exists()
     [checkpoint] = plan.with_name("table.runs").rglob("*.checkpoint")
     trained = Checkpoint.load(checkpoint, torch.load(checkpoint, weights_only=True)["run"])
     assert trained.epoch == 2
-    kept.unlink()
+    run.kept(kept).rmdir()
     assert main(command(plan, table, backbone_file, "--keep", str(kept))) == 0
     [row] = read_rows(table)
     seconds = [epoch["seconds"] or 0 for epoch in trained.log]

@@ -7,6 +7,7 @@ import logging
 import os
 import pty
 import re
+import subprocess
 import sys
 import termios
 import tty
@@ -30,6 +31,16 @@ from fpet.training.train import train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=1e-2, warmup_epochs=1, validate_every=2)
+
+# A process of its own: a thread of TensorBoard's fails as well.
+FULL = """
+import resource, sys
+from pathlib import Path
+from fpet.training.tensorboard import tensorboard_log
+with tensorboard_log(Path(sys.argv[1]), 0) as write:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    write({"epoch": 1.0, "loss": 2.0})
+"""
 
 
 def broken_run(backbone: Backbone, digits: Dataset, checkpoint: Path, log: Path | None) -> None:
@@ -64,6 +75,12 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TaskError, match="file/log: cannot be written"), tensorboard_log(tmp_path / "file" / "log", 0):
         pass
+
+
+def test_a_log_that_cannot_grow_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == f"fpet.errors.TaskError: {tmp_path}: cannot be written: File too large"
 
 
 def test_a_log_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,14 @@ import torch
 from torch import Tensor
 
 from fpet.commands import options
+from fpet.commands.tell import tell
 from fpet.data.listing import visible
 from fpet.data.pictures import ImageFiles, is_special
 from fpet.errors import DataError, ImageError, UnsupportedError
 from fpet.evaluate import classify, not_finite
 from fpet.task import Task
 from fpet.vit import AdaptedViT
-from fpet.words import shown
+from fpet.words import printable, shown
 
 if TYPE_CHECKING:
     from fpet.client import Classification
@@ -70,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps({"file": str(path), **row}), flush=True)
         elif "error" in row:
-            print(f"fpet: {row['error']}", file=sys.stderr)
+            tell(row["error"])
         else:
             best = (f"{shown(one['label'])}\t{one['probability']:.4f}" for one in row["predictions"])
-            print("\t".join([str(path), *best]), flush=True)
+            print("\t".join([printable(str(path)), *best]), flush=True)
     return _SOME_FAILED if failed else 0
 
 

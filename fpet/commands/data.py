@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from fpet.commands import options
 from fpet.commands.table import table
+from fpet.commands.tell import tell
 from fpet.data import SOURCES, load_source
 from fpet.data.pinned import PINNED
 from fpet.errors import DataError
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             rows.append(_row(name, arguments.cache))
         except DataError as error:
-            print(f"fpet: skipped {name}: {error}", file=sys.stderr)
+            tell(f"skipped {name}: {error}")
             failed = True
     if arguments.json:
         print(json.dumps(rows))
@@ -65,7 +65,7 @@ def _row(name: str, cache: Path | None) -> dict[str, object]:
     dataset, pinned = load_source(name, cache=cache), PINNED.get(name)
     same = None if pinned is None else dataset.sha256 == pinned.sha256
     if pinned and not same:
-        print(f"fpet: {name}: not the data that our tables were made with ({pinned.versions})", file=sys.stderr)
+        tell(f"{name}: not the data that our tables were made with ({pinned.versions})")
     return {
         "name": name,
         "group": SOURCES[name].group,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fpet.baseline import Baseline, check_baseline, raw_pixel_baseline
 from fpet.classes import check_classes
 from fpet.commands import options
 from fpet.commands.table import table
+from fpet.commands.tell import tell
 from fpet.data import SOURCES, Dataset
 from fpet.data.pictures import ImageFiles
 from fpet.errors import DataError, TaskError
@@ -167,10 +167,9 @@ def _check_fits(task: Task, dataset: Dataset) -> None:
         return
     if not trained_on_files(task.header, dataset):
         if "split_seed" in dataset.choices:  # a copy of the folder, less a file, is split at random once more
-            print(
-                f"fpet: the files in {dataset.name} are not those that {task.header.name} was trained on, and they are "
-                "split at random: it may have been trained on images of this test",
-                file=sys.stderr,
+            tell(
+                f"the files in {dataset.name} are not those that {task.header.name} was trained on, and they are "
+                "split at random: it may have been trained on images of this test"
             )
     elif other := other_choices(task.header, dataset):
         trained = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in other.items())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from fpet.backbone import Backbone, load_backbone
 from fpet.backbones.hub import download_backbone
+from fpet.commands.tell import tell
 from fpet.data import SOURCES, Dataset, Reading, load_dataset, load_source
 from fpet.embedded import default_backbone, task_path
 from fpet.errors import BackboneError, TaskError, UnsupportedError
@@ -132,7 +132,7 @@ def dataset(arguments: argparse.Namespace, data: str, *, test_alone: bool = Fals
     """
     loaded = load_dataset(data, arguments.data_folder, arguments.cache, _reading(arguments), test_alone=test_alone)
     for skipped in loaded.skipped:
-        print(f"fpet: left out {skipped}", file=sys.stderr)
+        tell(f"left out {skipped}")
     return loaded
 
 
@@ -155,7 +155,7 @@ def backbone(arguments: argparse.Namespace) -> Backbone:
     source = str(default_backbone()) if arguments.backbone is None else arguments.backbone
     loaded = open_backbone(source, arguments.architecture, arguments.architecture_arguments)
     if loaded.resampled_from:
-        print(f"fpet: {source}: {resampling(loaded)}", file=sys.stderr)
+        tell(f"{source}: {resampling(loaded)}")
     check_parity(loaded)  # before it is moved: a GPU rounds otherwise
     loaded.move(arguments.device)
     return loaded
@@ -164,7 +164,7 @@ def backbone(arguments: argparse.Namespace) -> Backbone:
 def precision(arguments: argparse.Namespace) -> torch.dtype:
     """The type of --precision; says on standard error if --device, which must be usable, does not gain by it."""
     if slow := slowness(arguments.precision, torch.device(arguments.device)):
-        print(f"fpet: {slow}; leave out --precision", file=sys.stderr)
+        tell(f"{slow}; leave out --precision")
     return PRECISIONS[arguments.precision] or torch.float32
 
 

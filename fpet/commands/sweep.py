@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from fpet.backbone import Backbone
 from fpet.commands import options
 from fpet.commands.table import table
+from fpet.commands.tell import tell
 from fpet.data import Dataset
 from fpet.errors import UnsupportedError
 from fpet.hardware.allocator import keep_freed_memory
@@ -60,9 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     device = next(backbone.vit.parameters()).device
     for method in plan.methods:
         if method.recipe.caution:
-            print(f"fpet: {method.name}: {method.recipe.caution}; give fewer warmup_epochs", file=sys.stderr)
+            tell(f"{method.name}: {method.recipe.caution}; give fewer warmup_epochs")
     for slow in {slowness(method.recipe.precision, device) for method in plan.methods} - {""}:
-        print(f"fpet: {slow}", file=sys.stderr)
+        tell(slow)
     return _sweep(plan, backbone, arguments)
 
 
@@ -76,17 +76,16 @@ def _sweep(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> int
             print(_line(job, row), flush=True)
             done, failed = done + (not row.error), failed + bool(row.error)
         elif arguments.keep is not None and not job.kept(arguments.keep).exists():
-            print(
-                f"fpet: {job.data}, {job.method.name}, seed {job.method.recipe.seed}: done before, and its file is not "
-                f"in {arguments.keep}; delete its row to train it again",
-                file=sys.stderr,
+            tell(
+                f"{job.data}, {job.method.name}, seed {job.method.recipe.seed}: done before, and its file is not "
+                f"in {arguments.keep}; delete its row to train it again"
             )
     print(f"{arguments.output}: {done} done, {failed} failed, {cells - done - failed} were there")
     return _FAILED if failed else 0
 
 
 def _waits(others: int) -> None:
-    print(f"fpet: waiting for {count(others, 'run')} that another sweep is at", file=sys.stderr)
+    tell(f"waiting for {count(others, 'run')} that another sweep is at")
 
 
 def _listed(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> str:

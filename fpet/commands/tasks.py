@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from fpet.commands.table import table
+from fpet.commands.tell import tell
 from fpet.embedded import tasks_folder
 from fpet.errors import TaskError
 from fpet.provenance import stated_accuracy
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             rows.append(_row(Task.load(path)))
         except TaskError as error:
-            print(f"fpet: {error}", file=sys.stderr)
+            tell(error)
             failed = True
     print(json.dumps(rows) if arguments.json else table(rows, _COLUMNS))
     return _FAILED if failed else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 
 from fpet.backbone import Backbone
 from fpet.commands import method_options, options
+from fpet.commands.tell import tell
 from fpet.errors import TaskError, UnsupportedError
 from fpet.hardware.allocator import keep_freed_memory
 from fpet.hardware.precision import slowness
@@ -151,9 +151,9 @@ def _checkpoints(arguments: argparse.Namespace, output: Path) -> list[Path]:
 
 def _warn(recipe: Recipe, device: torch.device) -> None:
     if recipe.caution:
-        print(f"fpet: {recipe.caution}; give fewer --warmup-epochs", file=sys.stderr)
+        tell(f"{recipe.caution}; give fewer --warmup-epochs")
     if slow := slowness(recipe.precision, device):
-        print(f"fpet: {slow}; leave out --precision", file=sys.stderr)
+        tell(f"{slow}; leave out --precision")
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def _told_if_interrupted(checkpoints: Sequence[Path]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if any(path.exists() for path in checkpoints):
-            print("fpet: the same command goes on after the last epoch that was finished", file=sys.stderr)
+            tell("the same command goes on after the last epoch that was finished")
         raise
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from fpet.errors import DataError
+from fpet.temporary import temporary_folder
 
 
 @contextmanager
@@ -24,9 +24,9 @@ def arriving(destination: Path) -> Iterator[Path]:
     """
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{destination.name}-", dir=destination.parent) as temporary:
-            yield Path(temporary)
-            (Path(temporary) / "files").rename(destination)
+        with temporary_folder(destination.parent, f".{destination.name}-") as temporary:
+            yield temporary
+            (temporary / "files").rename(destination)
     except OSError as error:
         if not destination.is_dir():  # it is one if another process was faster
             raise DataError(f"cannot unpack into {destination}: {error}") from error

@@ -24,6 +24,7 @@ _VALIDATION = ("val", "valid", "validation")
 _NAMES = {"train", *_VALIDATION, "test"}
 _NEEDED = ("train", "test")
 _SPLIT_LIKE = {*_NAMES, "training", "testing"}
+_VALIDATION_LIKE = {*_VALIDATION, "dev", "eval"}
 
 
 def has_splits(root: Path) -> bool:
@@ -62,10 +63,10 @@ def load_splits(root: Path, reading: Reading) -> Dataset:
     train/.
 
     Raises:
-        DataError: if train/ or test/ is missing, there are two folders of validation, a split is empty, or has a class
-            that train/ lacks or has no picture of, there are not two classes, pictures are broken (see
-            `check_pictures`), a picture is under two classes or in two splits, byte by byte, or an option does not
-            apply.
+        DataError: if train/ or test/ is missing, there are two folders of validation, or one of another name, a split
+            is empty, or has a class that train/ lacks or has no picture of, there are not two classes, pictures are
+            broken (see `check_pictures`), a picture is under two classes or in two splits, byte by byte, or an option
+            does not apply.
     """
     folders = _folders(root)
     choices = {} if "val" in folders else {"split_seed": reading.split_seed or 0}
@@ -87,7 +88,7 @@ def _folders(root: Path) -> dict[str, Path]:
     """Where the splits lie; without validation if there is no folder of it.
 
     Raises:
-        DataError: if train/ or test/ is missing, or there are two folders of validation.
+        DataError: if train/ or test/ is missing, or there are two folders of validation, or one of another name.
     """
     missing = [f"no {split}/" for split in _NEEDED if not (root / split).is_dir()]
     if missing:
@@ -95,6 +96,8 @@ def _folders(root: Path) -> dict[str, Path]:
             f"{root} has {' and '.join(missing)}: a data folder to train on has train/ and test/, and may have val/ "
             "(without it 10 % of train/ validate), or it has one folder a class"
         )
+    if unread := sorted(name for name in _folder_names(root) - _NAMES if name.lower() in _VALIDATION_LIKE):
+        raise DataError(f"{root / unread[0]}/ seems to be the validation, which is called {', '.join(_VALIDATION)}")
     found = [root / name for name in _VALIDATION if (root / name).is_dir()]
     if len(found) > 1:
         raise DataError(f"{root} has {' and '.join(f'{path.name}/' for path in found)}: either may be the validation")

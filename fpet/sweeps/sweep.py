@@ -18,7 +18,7 @@ from fpet import __version__
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.data import Dataset
-from fpet.errors import BusyError, DataError, FpetError, UnsupportedError
+from fpet.errors import BusyError, DataError, FpetError, TaskError, UnsupportedError
 from fpet.evaluate import Evaluation
 from fpet.flops import macs
 from fpet.hardware import cpu
@@ -55,8 +55,11 @@ def sweep(
     they be killed. on_wait: told how many runs others are still at when nothing else is left.
 
     Raises:
-        TaskError: if `output` is no sweep's table, or a file cannot be written.
+        TaskError: if `output` is no sweep's table, or a file cannot be written: what was trained is kept for another
+            call.
     """
+    if keep is not None:
+        _make(keep)
     shared = _Shared(output, backbone, keep)
     others: dict[str, str] = {}  # what is left to other processes, with its data
     for job in jobs(plan, backbone, cache):
@@ -75,6 +78,13 @@ def sweep(
                 yield job, shared.settle(job, wait=True)
     with suppress(OSError):  # what is kept there is for another call, or for another process
         shared.work.rmdir()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TaskError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
 class _Shared:
@@ -115,12 +125,12 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
             raise job.dataset
         fitted = _fit(job, job.dataset, backbone, folder)
         header, tested = finish(fitted)
-        path = folder / "task.safetensors" if keep is None else job.kept(keep)
-        save_task(path, header, fitted.trained.model)
     except (FpetError, MemoryError, RuntimeError) as error:
         if not _explains_itself(error):
             raise
         return dataclasses.replace(_planned(job, backbone), error=reason(error))
+    path = folder / "task.safetensors" if keep is None else job.kept(keep)
+    save_task(path, header, fitted.trained.model)  # if it cannot be, no other file can: its checkpoint waits for that
     return dataclasses.replace(
         _planned(job, backbone),
         scale=header.adapter.arguments["scale"] if fitted.tried else None,

@@ -19,25 +19,33 @@ def tensorboard_log(folder: Path, epoch: int) -> Iterator[Write]:
 
     Raises:
         UnsupportedError: if the package tensorboard is not installed.
-        TaskError: if the folder cannot be written.
+        TaskError: if the folder cannot be written; so does what it yields.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  # optional
     except ImportError as error:
         raise UnsupportedError("a TensorBoard log needs the package tensorboard; pip installs it") from error
-    try:
+    with _refused(folder):
         writer = SummaryWriter(folder, purge_step=epoch + 1)
-    except OSError as error:
-        raise TaskError(f"{folder}: cannot be written: {error.strerror}") from error
 
     def write(row: Mapping[str, float | None]) -> None:
         step = row["epoch"]
-        for name, value in row.items():
-            if name != "epoch" and value is not None:
-                writer.add_scalar(name, value, step)
-        writer.flush()  # what is only in memory dies with the process
+        with _refused(folder):
+            for name, value in row.items():
+                if name != "epoch" and value is not None:
+                    writer.add_scalar(name, value, step)
+            writer.flush()  # what is only in memory dies with the process
 
     try:
         yield write
     finally:
-        writer.close()
+        with _refused(folder):
+            writer.close()
+
+
+@contextmanager
+def _refused(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TaskError(f"{folder}: cannot be written: {error.strerror or error}") from error

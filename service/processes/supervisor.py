@@ -19,9 +19,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from fpet.errors import FpetError, UnsupportedError
+from fpet.temporary import held
 from service.ending import FAILED, longest_end
 from service.http.listening import bind, claimed
-from service.processes.folder import held, socket_folder
+from service.processes.folder import socket_folder
 from service.processes.siblings import Siblings
 from service.settings import Settings
 
