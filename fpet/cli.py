@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -106,18 +107,22 @@ def _open_closed() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
-def _require_folder() -> None:
-    """Raises UnsupportedError if the working folder was removed: libraries would end the process, naming another file
-    (oneMKL, as torch is imported)."""
+def _require_folders() -> None:
+    """Raises UnsupportedError without what libraries need as torch is imported: they would end the process, naming
+    another file (oneMKL) or none (torch's compiler)."""
     try:
         Path.cwd()
     except OSError as error:
         raise UnsupportedError(f"the working folder: {error.strerror}") from error
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        raise UnsupportedError(f"no folder for temporary files; TMPDIR may name one: {error.strerror}") from error
 
 
 def _run(given: Sequence[str]) -> int:
     try:
-        _require_folder()
+        _require_folders()
         word = next((one for one in given if one != "--"), "")
         arguments = parser(word).parse_args(given)
         return int(arguments.run(arguments))

@@ -137,6 +137,13 @@ def test_an_output_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "fpet: the output cannot be written: File too large\n")
 
 
+def test_where_nothing_can_be_written_for_a_time_it_is_said() -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+    script = f"{limit}; from fpet.cli import main; main(['tasks'])"
+    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.startswith("fpet: no folder for temporary files; TMPDIR may name one: ")
+
+
 def test_arguments_are_numbers_words_and_lists() -> None:
     parsed = keyword_arguments("dim=8,scale=0.1,block=4+8,refine=false,name=x")
     assert parsed == {"dim": 8, "scale": 0.1, "block": [4, 8], "refine": False, "name": "x"}
