@@ -9,8 +9,9 @@ import sys
 
 SECONDS = 30
 PROGRAM = """
-import sys
+import signal, sys
 from fpet.client import Client
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
 with Client(sys.argv[1], timeout=600, batch=1, concurrency=2) as client:
     client.classify([b"one", b"two", b"three"], "digits")
 """
