@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fpet.errors import FpetError
+from fpet.temporary import temporary_folder
 from fpet.words import reason
 
 _LENGTH_BYTES = 8
@@ -143,6 +143,14 @@ def _sync_names(folder: Path) -> None:
             os.close(opened)
 
 
+def make_folder(path: Path, error: type[FpetError]) -> None:
+    """Makes a folder, with those that it lies in, if there is none; raises `error` if it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise error(f"{path}: cannot be written: {cause.strerror}") from cause
+
+
 def write_folder(path: Path, files: Mapping[str, bytes], error: type[FpetError]) -> None:
     """Writes the files beside `path` and renames their folder; `path` itself must not exist.
 
@@ -151,8 +159,8 @@ def write_folder(path: Path, files: Mapping[str, bytes], error: type[FpetError])
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
-            folder = Path(temporary, "files")
+        with temporary_folder(path.parent, f".{path.name}.") as temporary:
+            folder = temporary / "files"
             folder.mkdir()  # with the permissions that any new folder has
             for name, data in files.items():
                 (folder / name).write_bytes(data)

@@ -19,6 +19,7 @@ from fpet.backbone import Backbone
 from fpet.client import Client
 from fpet.data import Dataset
 from robustness.process import limit_memory
+from service.metrics import Metrics
 
 MORE = 256 * 2**20  # bytes
 
@@ -45,6 +46,12 @@ def little_memory() -> Iterator[None]:
     limit_memory(MORE)
     yield
     resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    """Of no tasks."""
+    return Metrics([], [])
 
 
 @pytest.fixture(scope="module")

@@ -11,24 +11,17 @@ from weakref import ref
 
 import pytest
 import torch
+from catalogs import BACKBONE, catalog_of, scan
 from safetensors.torch import save_file
 from serving import write_task
-from small import small_backbone, small_header
+from small import small_header
 
 from fpet.errors import TaskError
 from service.catalog import Catalog
-from service.engine import Engine
 from service.errors import NotReadyError, UnknownTaskError
 from service.metrics import Metrics
-from service.tasks.entry import Entry
 
-BACKBONE = small_backbone()
 BROKEN = [("broken", "loading"), ("broken", "failed")]  # what looks find: it might have been on its way
-
-
-@pytest.fixture
-def metrics() -> Metrics:
-    return Metrics([], [])
 
 
 @pytest.fixture
@@ -36,16 +29,6 @@ def catalog(tmp_path: Path, metrics: Metrics) -> Catalog:
     write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE)
     (tmp_path / "notes.txt").write_text("no task")
     return catalog_of(tmp_path, metrics)
-
-
-def catalog_of(folder: Path, metrics: Metrics, *, keeps_content: bool = False) -> Catalog:
-    load = Engine(BACKBONE, torch.device("cpu"), torch.float32, metrics).load
-    return Catalog(folder, load, metrics, max_bytes=10**6, keeps_content=keeps_content)
-
-
-def scan(catalog: Catalog) -> list[Entry]:
-    """Looks at all that is due, and says what became of it."""
-    return [entry for name in catalog.due() if (entry := catalog.look(name))]
 
 
 def test_tasks_are_available_before_they_are_loaded(catalog: Catalog) -> None:

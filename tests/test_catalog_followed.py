@@ -6,24 +6,18 @@ import hashlib
 import logging
 import os
 import resource
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from catalogs import BACKBONE, catalog_of, scan
 from serving import write_task
 from small import small_header
-from test_catalog import BACKBONE, catalog_of, scan
 
 from fpet.errors import TaskError
 from service.catalog import Catalog
-from service.errors import InvalidTaskError, StorageError
+from service.errors import StorageError
 from service.metrics import Metrics
 from service.tasks.folder import TaskFolder
-
-
-@pytest.fixture
-def metrics() -> Metrics:
-    return Metrics([], [])
 
 
 @pytest.fixture
@@ -97,63 +91,6 @@ def test_a_task_that_comes_back_is_another(catalog: Catalog, file: Path, metrics
     file.unlink()
     catalog.delete("digits")  # of which nothing is left
     assert catalog.entries() == []
-
-
-def test_what_was_put_is_known_and_followed(catalog: Catalog, file: Path) -> None:
-    data = file.read_bytes()
-    catalog.unload("digits")
-    assert catalog.put("digits", data).state == "loaded"
-    assert (catalog.unread("digits"), scan(catalog)) == (False, [])
-    write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
-    assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 3)]
-
-
-def replace_once_changed(path: Path, own: Path, before: int) -> None:
-    """As another replica with the same folder may, at the very moment at which the file is another than before."""
-    while path.stat().st_ino == before:
-        pass
-    own.replace(path)
-
-
-def test_what_another_puts_right_after_is_seen_at_the_next_look(catalog: Catalog, file: Path, tmp_path: Path) -> None:
-    ours, own = file.read_bytes(), tmp_path / file.name
-    write_task(own, small_header(BACKBONE), BACKBONE, seed=1)
-    theirs = own.read_bytes()
-    with ThreadPoolExecutor(1) as other:
-        for _ in range(30):
-            own.write_bytes(theirs)
-            replaced = other.submit(replace_once_changed, file, own, file.stat().st_ino)
-            catalog.put("digits", ours)
-            replaced.result()
-            scan(catalog)
-            assert catalog.loaded("digits").digest == hashlib.sha256(theirs).hexdigest()
-
-
-def test_the_same_bytes_put_again_stay_what_they_are(catalog: Catalog, file: Path, metrics: Metrics) -> None:
-    task, data = catalog.loaded("digits"), file.read_bytes()
-    file.write_bytes(b"no task")
-    assert catalog.load("digits").state == "failed"
-    entry = catalog.put("digits", data)
-    assert (entry.state, entry.reason, entry.task) == ("loaded", None, task)
-    assert (catalog.loaded("digits") is task, file.read_bytes()) == (True, data)
-    assert scan(catalog) == []  # that file is the one that serves
-    assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
-
-
-def test_what_cannot_be_put_is_refused_and_changes_nothing(
-    catalog: Catalog, file: Path, metrics: Metrics, caplog: pytest.LogCaptureFixture
-) -> None:
-    before, data = catalog.entries(), file.read_bytes()
-    with pytest.raises(InvalidTaskError, match=r"digits\.safetensors: not a complete safetensors file"):
-        catalog.put("digits", b"no task")
-    assert (catalog.entries(), file.read_bytes()) == (before, data)
-    file.write_bytes(b"no task")
-    assert catalog.load("digits").state == "failed"
-    assert catalog.put("digits", data).reason is None
-    for result in ("refused", "failed"):  # a client's fault, and one of what lies in the folder
-        assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": result}) == 1
-    levels = [record.levelname for record in caplog.records if "serv" not in record.getMessage()]
-    assert levels == ["WARNING", "ERROR"]
 
 
 def test_the_old_bytes_mend_what_failed(catalog: Catalog, file: Path) -> None:
@@ -230,12 +167,6 @@ def test_so_is_one_that_is_written_over_another_and_given_its_time(
     assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 2)]
 
 
-def test_a_file_that_was_put_is_not_looked_at_again(catalog: Catalog, file: Path, tmp_path: Path) -> None:
-    write_task(tmp_path / file.name, small_header(BACKBONE), BACKBONE, seed=1)
-    catalog.put("digits", (tmp_path / file.name).read_bytes())
-    assert (catalog.unread("digits"), scan(catalog)) == (False, [])
-
-
 def test_a_link_that_leads_nowhere_any_more_failed(catalog: Catalog, file: Path, tmp_path: Path) -> None:
     task = catalog.loaded("digits")
     file.rename(tmp_path / file.name)
@@ -244,21 +175,6 @@ def test_a_link_that_leads_nowhere_any_more_failed(catalog: Catalog, file: Path,
     (tmp_path / file.name).unlink()
     assert [entry.state for _ in range(3) for entry in scan(catalog)] == ["loading", "failed"]
     assert catalog.loaded("digits") is task
-
-
-def test_a_folder_that_goes_in_the_moment_of_a_put_is_not_made_anew(
-    catalog: Catalog, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, require = file.read_bytes(), TaskFolder.require
-
-    def and_gone(folder: TaskFolder) -> None:
-        require(folder)
-        file.parent.rename(tmp_path / "elsewhere")
-
-    monkeypatch.setattr(TaskFolder, "require", and_gone)
-    with pytest.raises(StorageError, match="cannot be written: No such file"):
-        catalog.put("digits", data)
-    assert not file.parent.exists()
 
 
 def test_a_file_that_is_on_its_way_was_not_read(catalog: Catalog, file: Path) -> None:

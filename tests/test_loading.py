@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from catalogs import BACKBONE, catalog_of, scan
 from serving import Files, serving, small_settings, write_task
 from small import BDM, small_header
-from test_catalog import BACKBONE, catalog_of, scan
 
 from fpet.header import Method
 from fpet.task import Task

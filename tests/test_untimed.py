@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from catalogs import scan
 from changing import put, task_file
 from serving import ADMIN, KEY, Files, serving, small_settings
-from test_catalog import scan
 
 from fpet.header import Method
 

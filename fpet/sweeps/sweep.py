@@ -20,6 +20,7 @@ from fpet.backbone import Backbone
 from fpet.data import Dataset
 from fpet.errors import BusyError, DataError, FpetError, TaskError, UnsupportedError
 from fpet.evaluate import Evaluation
+from fpet.files import make_folder
 from fpet.flops import macs
 from fpet.hardware import cpu
 from fpet.hardware.room import lacked_memory
@@ -58,8 +59,6 @@ def sweep(
         TaskError: if `output` is no sweep's table, or a file cannot be written: what was trained is kept for another
             call.
     """
-    if keep is not None:
-        _make(keep)
     shared = _Shared(output, backbone, keep)
     others: dict[str, str] = {}  # what is left to other processes, with its data
     for job in jobs(plan, backbone, cache):
@@ -80,17 +79,12 @@ def sweep(
         shared.work.rmdir()
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TaskError(f"{folder}: cannot be written: {error.strerror}") from error
-
-
 class _Shared:
     """A table that other sweeps may be at too, and the folder where runs are under way."""
 
     def __init__(self, output: Path, backbone: Backbone, keep: Path | None) -> None:
+        if keep is not None:
+            make_folder(keep, TaskError)
         self.output, self.backbone, self.keep = output, backbone, keep
         self.work = output.with_suffix(".runs")
         self._failed_before = {row for row in read_rows(output) if row.error}
