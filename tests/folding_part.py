@@ -68,7 +68,7 @@ class Part:
 
 @contextmanager
 def parts(files: Files, dtype: torch.dtype = torch.float32, gain: float = ALWAYS, **options: object) -> Iterator[Part]:
-    settings = small_settings(files, **{"folded_share": 0.01, **options})
+    settings = small_settings(files, **{"folded_share": 0.01, "calibration_repeats": 1, **options})
     metrics, loaded = Metrics([], []), list[LoadedTask]()
     engine = Engine.start(files.backbone, torch.device("cpu"), dtype, metrics)
     with ThreadPoolExecutor(1) as pool:

@@ -91,7 +91,7 @@ def small_settings(files: Files, **changes: object) -> Settings:
         "dtype": "float32",
         "log_level": "warning",
         "max_batch": 4,
-        "calibration_repeats": 1,
+        "calibration_repeats": 0,
         "shutdown_delay": 0,
     }
     return Settings(**{**options, **changes})  # type: ignore[arg-type]

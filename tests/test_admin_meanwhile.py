@@ -99,15 +99,16 @@ def test_the_folder_is_followed(files: Files, tmp_path: Path) -> None:
         assert running.client.get("/v1/tasks/digits").json()["state"] == "available"
 
 
-def test_a_family_that_was_never_timed_is_timed_once_it_serves(changeable: Serving, tmp_path: Path) -> None:
+def test_a_family_that_was_never_timed_is_timed_once_it_serves(files: Files, tmp_path: Path) -> None:
     data = task_file(tmp_path, "letters", adapter=Method("lora", {"dim": 3}))
-    assert put(changeable, "letters", data).status_code == 201
+    with serving(small_settings(files, admin_key=KEY, watch=False, calibration_repeats=1)) as running:
+        assert put(running, "letters", data).status_code == 201
 
-    def points() -> list[object]:
-        calibration = changeable.client.get("/v1/savings").json()["calibration"]
-        return next(one["points"] for one in calibration if one["task"] == "letters")
+        def points() -> list[object]:
+            calibration = running.client.get("/v1/savings").json()["calibration"]
+            return next(one["points"] for one in calibration if one["task"] == "letters")
 
-    changeable.until(lambda: len(points()) == 3)  # batches of 1, 2 and 4
+        running.until(lambda: len(points()) == 3)  # batches of 1, 2 and 4
 
 
 def test_a_condition_keeps_what_was_put_into_the_folder_meanwhile(files: Files, tmp_path: Path) -> None:

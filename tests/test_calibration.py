@@ -113,7 +113,7 @@ def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None
 def test_a_family_that_is_gone_before_it_is_timed_has_its_baseline(files: Files, tmp_path: Path) -> None:
     """Timing the first takes longer than the others are there."""
     names = [f"canary{i}" for i in range(3)]
-    with serving(small_settings(files, admin_key=KEY)) as service:
+    with serving(small_settings(files, admin_key=KEY, calibration_repeats=1)) as service:
         for i, name in enumerate(names):
             put(service, name, task_file(tmp_path, name, adapter=Method("lora", {"dim": 3 + i})))
             assert service.classify(IMAGE, name).status_code == 200
@@ -124,7 +124,7 @@ def test_a_family_that_is_gone_before_it_is_timed_has_its_baseline(files: Files,
 
 
 def test_a_family_is_timed_for_long_enough(small_files: Files) -> None:
-    with serving(small_settings(small_files, calibration_repeats=0)) as service:
+    with serving(small_settings(small_files)) as service:
         started = time.perf_counter()
         service.runtime.engine.calibrate(service.runtime.catalog.loaded("digits"), 3, repeats=1)
         assert time.perf_counter() - started >= 0.25  # one forward each way takes a hundredth of that

@@ -36,7 +36,7 @@ def files(small_files: Files, tmp_path: Path) -> Files:
 @pytest.fixture
 def service(files: Files) -> Iterator[Serving]:
     """Nothing becomes hot in it."""
-    with serving(small_settings(files, admin_key=KEY, watch=False, folded_share=1, calibration_repeats=0)) as running:
+    with serving(small_settings(files, admin_key=KEY, watch=False, folded_share=1)) as running:
         yield running
 
 
@@ -126,7 +126,8 @@ def test_savings_tell_the_timings_of_the_path_that_serves(files: Files) -> None:
         (found,) = [one for one in service.client.get("/v1/savings").json()["calibration"] if one["task"] == "one"]
         return found["points"]
 
-    with serving(small_settings(files, admin_key=KEY, watch=False, folded_share=1)) as service:
+    settings = small_settings(files, admin_key=KEY, watch=False, folded_share=1, calibration_repeats=1)
+    with serving(settings) as service:
         unfolded = points(service)
         pin(service, "one")
         service.until(lambda: points(service) != unfolded)

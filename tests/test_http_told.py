@@ -15,7 +15,7 @@ from service.logs import JsonFormatter
 
 
 def test_metrics_show_requests_tokens_and_what_was_saved(small_files: Files) -> None:
-    with serving(small_settings(small_files)) as fresh:
+    with serving(small_settings(small_files, calibration_repeats=1)) as fresh:
         for _ in range(3):
             fresh.classify(IMAGES[0])
         fresh.classify(IMAGES[0], tokens="full")

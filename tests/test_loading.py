@@ -90,7 +90,7 @@ def test_a_pool_that_is_shut_down_ends_it(folder: Path) -> None:
 
 
 def test_a_service_of_two_workers_loads_them_all(small_files: Files, folder: Path) -> None:
-    settings = small_settings(Files(small_files.backbone, folder), workers=2, threads=1, calibration_repeats=0)
+    settings = small_settings(Files(small_files.backbone, folder), workers=2, threads=1)
     with serving(settings) as service:
         tasks = service.runtime.catalog.serving()
         assert [task.header.name for task in tasks] == [f"task-{i:02}" for i in range(12)]

@@ -16,6 +16,7 @@ from fpet.cli import main
 from fpet.data import Dataset, Split
 from fpet.errors import DataError
 from fpet.hardware.room import lacked_memory, most_memory
+from fpet.preprocess import Preprocessing
 from fpet.training.recipe import Recipe
 from fpet.training.train import train
 
@@ -66,7 +67,7 @@ class Undecoded:
     """More images than any machine holds, of which none may be looked at."""
 
     def __len__(self) -> int:
-        return 10**9
+        return 10**6
 
     def __getitem__(self, index: int, /) -> Tensor:
         raise AssertionError(index)
@@ -75,11 +76,12 @@ class Undecoded:
 def test_a_training_set_that_does_not_fit_is_refused_before_it_is_decoded(
     backbone: Backbone, digits: Dataset, tmp_path: Path
 ) -> None:
-    endless = Split(Undecoded(), torch.zeros(1, dtype=torch.int64).expand(10**9))
+    endless = Split(Undecoded(), torch.zeros(10**6, dtype=torch.int64))
     data = dataclasses.replace(digits, train=endless)
-    message = r"digits has 1000000040 training and validation images, .* at 16 x 16 pixels they take 768.0 GB, and"
+    header = dataclasses.replace(small_header(backbone), preprocessing=Preprocessing(size=(1000, 2000)))
+    message = r"digits has 1000040 training and validation images, .* at 1000 x 2000 pixels they take 6000.2 GB, and"
     with pytest.raises(DataError, match=message):
-        train(small_header(backbone), backbone, data, Recipe(), tmp_path / "run.checkpoint")
+        train(header, backbone, data, Recipe(), tmp_path / "run.checkpoint")
 
 
 @pytest.mark.usefixtures("little_memory")

@@ -22,6 +22,8 @@ CHANGE = "change"
 
 # Seconds until it is tried again to tell one that did not follow; each time twice as many, but no more than these.
 _SOONEST, _LATEST = 1.0, 60.0
+# Seconds until it is looked again whether all are there to be told.
+_LOOK = 0.1
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Changes:
             try:
                 await self._share()
             except NotReadyError:  # one that still starts is told once it is there, and so is one that hangs
-                await asyncio.sleep(_SOONEST)
+                await asyncio.sleep(_LOOK)
+                continue
             except Exception:
                 logger.exception("the other processes cannot be told of changes; trying again")
             with suppress(TimeoutError):
