@@ -77,7 +77,7 @@ def test_the_readme_counts_each_pair_once() -> None:
     every = [pair for own in found.values() for pair in own]
     assert f"| {len(every)} | all of these | {mean_of(every)} |" in readme
     page = (RESULTS / "pairs.md").read_text().replace("\n", " ")
-    assert f"the fifty-seven have {mean_of(every)}." in page
+    assert f"the sixty-nine have {mean_of(every)}." in page
 
 
 @pytest.mark.parametrize(
