@@ -26,7 +26,7 @@ from fpet.hardware.allocator import return_freed_memory
 from fpet.header import Method
 from fpet.inference.task_weights import Weights
 from fpet.task import new_model
-from fpet.untrained import half_way, new_header
+from fpet.untrained import at_middle_block, new_header
 from service.catalog import Catalog
 from service.engine import Engine
 from service.metrics import Metrics
@@ -109,7 +109,7 @@ def _load(catalog: Catalog, names: Iterable[str]) -> None:
 
 def _write_tasks(backbone: Backbone, folder: Path, count: int, lora: dict[str, object]) -> None:
     """Task files that differ in their weights: LoRA and BDM in the middle block."""
-    adapter, reducer = Method("lora", lora), half_way(Method("bdm"), backbone.geometry.depth)
+    adapter, reducer = Method("lora", lora), at_middle_block(Method("bdm"), backbone.geometry.depth)
     header = new_header("task", tuple(map(str, range(_CLASSES))), backbone, adapter=adapter, reducer=reducer)
     write_variations(folder, header, new_model(header, backbone), count)
 

@@ -23,7 +23,7 @@ from benchmarks.markdown import table
 from benchmarks.pictures import pictures
 from benchmarks.servers import Server, fpet_serve
 from fpet.embedded import tasks_folder
-from service.hardware import cores
+from fpet.hardware.cores import cores
 from service.settings import Settings
 
 _MIB = 2**20

@@ -24,7 +24,7 @@ from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn, spread
 from benchmarks.servers import READY, Server, fpet_command, serving
 from benchmarks.tasks import EMBEDDED, MODELS, write_tasks
-from service.hardware import cores
+from fpet.hardware.cores import cores
 
 _TASKS = 16
 _WITHOUT = {"PYTORCH_JIT": "0"}  # with which torch makes no program

@@ -27,9 +27,9 @@ from benchmarks.servers import fpet_serve
 from fpet.backbone import load_backbone
 from fpet.embedded import default_backbone, task_path, tasks_folder
 from fpet.hardware.allocator import keep_freed_memory
+from fpet.hardware.cores import cores
+from fpet.hardware.paired_timing import alternate
 from fpet.task import Task
-from service.hardware import cores
-from service.model.calibration import alternate
 
 _IN_FLIGHT = 3  # full batches for each forward that runs at once
 _SHADOW_SHARE = 0.2

@@ -30,9 +30,9 @@ from benchmarks.servers import fpet_serve
 from benchmarks.tasks import EMBEDDED, MODELS, Tasks, write_tasks
 from fpet.backbone import load_backbone
 from fpet.hardware.allocator import keep_freed_memory
+from fpet.hardware.cores import cores
 from fpet.images import to_rgb
 from fpet.task import Task
-from service.hardware import cores
 
 _TASKS = 16
 _BATCH = 16

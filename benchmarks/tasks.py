@@ -10,7 +10,7 @@ from fpet.backbone import create_backbone, load_backbone, save_backbone
 from fpet.embedded import default_backbone, task_path
 from fpet.header import Method
 from fpet.task import Task, new_model
-from fpet.untrained import half_way, new_header
+from fpet.untrained import at_middle_block, new_header
 
 EMBEDDED = "embedded"
 _ARCHITECTURES: dict[str, tuple[str, dict[str, object]]] = {
@@ -46,7 +46,7 @@ def write_tasks(folder: Path, model: str, embedded: str, count: int) -> Tasks:
         architecture, arguments = _ARCHITECTURES[model]
         path, backbone = folder / "backbone.safetensors", create_backbone(architecture, arguments)
         save_backbone(path, backbone.vit, architecture, arguments, {})
-        adapter, reducer = Method("lora", {"dim": 8}), half_way(Method("bdm"), backbone.geometry.depth)
+        adapter, reducer = Method("lora", {"dim": 8}), at_middle_block(Method("bdm"), backbone.geometry.depth)
         header = new_header(model, tuple(map(str, range(_CLASSES))), backbone, adapter=adapter, reducer=reducer)
         adapted = new_model(header, backbone)
     return Tasks(path, tasks, write_variations(tasks, header, adapted, count))

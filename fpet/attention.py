@@ -22,8 +22,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     if not _faster_by_products(q, bias):
         alone = bias is not None and bias.requires_grad and not any(part.requires_grad for part in (q, k, v))
         if alone and not torch.compiler.is_compiling():  # in whose graphs no gradient begins
-            # For these does a GPU's kernel keep what the bias's gradient is made of, which it reads all the same
-            # (pytorch/pytorch issue 148476).
+            # Only for inputs that require a gradient does a GPU's kernel keep what the gradient of the bias is made of,
+            # which it reads in any case (pytorch/pytorch issue 148476).
             q = q.detach().requires_grad_()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     rows = None if bias is None else bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)
@@ -99,9 +99,8 @@ def _gradients(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Non
 
 
 def _slices(q: Tensor) -> list[tuple[int, int]]:
-    """From where to where, of the matrices [R, N, head_dim], they are so many that they have few enough scores; of none
-    too there is one slice, with none in it."""
+    """(start, end) of slices of the R matrices [R, N, head_dim], each so small that its scores stay in a processor's
+    cache between the products that write and read them; one empty slice if R is 0."""
     rows, length = q.shape[0], q.shape[1]
-    # As many scores stay in a processor's cache between the products that write and read them.
     at_a_time = max(1, (1 << 20) // (length * length))
     return [(start, min(start + at_a_time, rows)) for start in range(0, max(1, rows), at_a_time)]

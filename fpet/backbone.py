@@ -47,6 +47,16 @@ class Backbone:
     resampled_from: tuple[int, int] | None = None
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return next(self.vit.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next(self.vit.parameters()).device
+
+    @property
     def distilled(self) -> bool:
         """Whether it is a distilled DeiT."""
         return hasattr(self.vit, "head_dist")
@@ -60,7 +70,7 @@ class Backbone:
             UnsupportedError: if they cannot be there, or of that type; if they were rounded and are to be of another
                 type than that, as which they are no longer those that the fingerprint is of.
         """
-        own = next(self.vit.parameters()).dtype
+        own = self.dtype
         if dtype is not None and not dtype.is_floating_point:
             raise UnsupportedError(f"weights are floating values, not {dtype}".replace("torch.", ""))
         if dtype not in (None, own) and own.itemsize < torch.float32.itemsize:
@@ -78,11 +88,10 @@ class Backbone:
 
     def check_trainable(self) -> None:
         """Raises UnsupportedError unless a task can be trained on it: it is float32, and as `check_unchanged` asks."""
-        dtype = next(self.vit.parameters()).dtype
-        if dtype != torch.float32:
+        if self.dtype != torch.float32:
             raise UnsupportedError(
-                f"the backbone is {dtype}: to train it is float32, as it was loaded; a recipe's precision says in what "
-                "is multiplied".replace("torch.", "")
+                f"the backbone is {self.dtype}: to train it is float32, as it was loaded; a recipe's precision says in "
+                "what is multiplied".replace("torch.", "")
             )
         self.check_unchanged()
 
@@ -90,7 +99,7 @@ class Backbone:
         """Raises UnsupportedError if the weights are no longer those that the fingerprint is of, as after training or
         rounding them; of rounded ones that still are (bfloat16, float16) it is not known.
         """
-        exact = next(self.vit.parameters()).dtype.itemsize >= torch.float32.itemsize
+        exact = self.dtype.itemsize >= torch.float32.itemsize
         if exact and fingerprint(self.vit) != self.fingerprint:
             raise UnsupportedError(
                 "the backbone's weights were changed, and a task is of a frozen backbone: load it anew, or save what "

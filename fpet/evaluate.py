@@ -48,8 +48,7 @@ def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) ->
 
     Both are on the model's device.
     """
-    weight = next(model.vit.parameters())
-    tokens = model.tokens(preprocessing.normalize(images.to(weight.device), weight.dtype))
+    tokens = model.tokens(preprocessing.normalize(images.to(model.backbone.device), model.backbone.dtype))
     return cast(Tensor, model.head(model.pool(tokens))).float(), tokens.lengths()
 
 
@@ -160,7 +159,7 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
 
 def not_finite(model: AdaptedViT) -> str:
     """What is said of a model some of whose logits are not: the largest of such is no answer."""
-    dtype = next(model.vit.parameters()).dtype
+    dtype = model.backbone.dtype
     said = f"the task's answers in {dtype} are not finite".replace("torch.", "")
     return said if dtype == torch.float32 else f"{said}; those in float32 may be"
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fpet.errors import UnsupportedError
 from fpet.reducers.base import BlockReducer, Reducer
-from fpet.tokens import PRESENT, Layout, Tokens
+from fpet.tokens import PRESENT, Tokens
 from fpet.vit import AdaptedViT
 
 GONE = -1
@@ -71,7 +71,6 @@ def _given(model: AdaptedViT, images: Tensor) -> list[Given]:
     """What the reducer of each block is given in a forward of the images; the model itself is left alone."""
     geometry = model.backbone.geometry
     recorders = [_Recorder(cast(BlockReducer, block)) for block in model.reducer.blocks]
-    layout = Layout.of(geometry, model.adapter.num_prompts)
-    recording = _Recording(geometry, layout, lambda index, _: recorders[index])
+    recording = _Recording(geometry, model.layout_in, lambda index, _: recorders[index])
     AdaptedViT(model.backbone, model.adapter, recording, model.head).eval().tokens(images)
     return [given for recorder in recorders for given in recorder.given]

@@ -16,7 +16,7 @@ from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
 from fpet.registry import keyword_parameters, missing_arguments
 from fpet.tokens import Geometry, Layout
-from fpet.untrained import half_way
+from fpet.untrained import at_middle_block
 from fpet.vit import count_parameters, refuse_misfit
 
 VIT_BASE = Geometry(
@@ -59,7 +59,7 @@ def methods() -> list[MethodInfo]:
         for kind, method in ADAPTERS.items()
         if not missing_arguments(method, ())
     }
-    placed = {kind: half_way(Method(kind), VIT_BASE.depth).arguments for kind in REDUCERS}
+    placed = {kind: at_middle_block(Method(kind), VIT_BASE.depth).arguments for kind in REDUCERS}
     layout = Layout.of(VIT_BASE)
     reducers = {
         kind: build_reducer(kind, VIT_BASE, layout, placed[kind])

@@ -2,47 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
 
 from fpet.data import Dataset
-from fpet.errors import DataError
-from fpet.evaluate import Evaluation
 from fpet.header import TaskHeader
-from fpet.json_values import check_json
-from fpet.training.recipe import Recipe
-from fpet.training.run import Trained
-
-
-def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evaluation) -> dict[str, Any]:
-    """The provenance of a task header, JSON only: data, recipe, chosen epoch, accuracies (0 to 1), versions, date."""
-    return {
-        "data": {
-            "name": dataset.name,
-            "sha256": dataset.sha256,
-            "train_images": len(dataset.train),
-            "validation_images": len(dataset.val),
-            "test_images": len(dataset.test),
-            "skipped_images": len(dataset.skipped),
-            **dataset.choices,
-        },
-        "recipe": dataclasses.asdict(recipe),
-        "epoch": trained.epoch,
-        "validation": {"accuracy": trained.accuracy, "loss": trained.loss},
-        "test": dataclasses.asdict(tested),
-        "versions": versions(),
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-
-
-def check_recordable(dataset: Dataset) -> None:
-    """Raises DataError if a task file, which is in UTF-8, cannot name the data: before a training, not after it."""
-    try:
-        check_json(dataset.name, "it")
-    except ValueError as error:
-        raise DataError(f"the name of the data is to stand in the task file, but {error}; rename the folder") from error
 
 
 def versions() -> dict[str, str]:

@@ -80,7 +80,6 @@ class Task:
                 missing, extra or misshapen.
         """
         check_backbone(self.path, self.header, backbone)
-        weight = next(backbone.vit.parameters())
         try:
             # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
             check_tensors(blueprint(self.header, backbone.geometry), self.tensors)
@@ -88,7 +87,7 @@ class Task:
             unpack_module(model.trainable(), self.tensors)
         except (ValueError, UnsupportedError) as error:
             raise TaskError(f"{self.path}: {error}") from error
-        model.trainable().requires_grad_(False).to(device=weight.device, dtype=weight.dtype)
+        model.trainable().requires_grad_(False).to(device=backbone.device, dtype=backbone.dtype)
         return model.eval()
 
 
@@ -102,7 +101,7 @@ def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0)
     """
     modules = _new_modules(header.adapter, header.reducer, header.head, len(header.labels), backbone.geometry)
     model = AdaptedViT(backbone, *modules, drop_path=drop_path, methods=(header.adapter, header.reducer))
-    model.trainable().to(device=next(backbone.vit.parameters()).device, dtype=torch.float32)
+    model.trainable().to(device=backbone.device, dtype=torch.float32)
     return model
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from fpet.backbone import Backbone
@@ -11,7 +10,7 @@ from fpet.header import BackboneRef, HeadSpec, Method, TaskHeader
 from fpet.linear import FULL_PRECISION
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
-from fpet.registry import refuse_untrainable
+from fpet.registry import keyword_parameters, refuse_untrainable
 
 
 def new_header(
@@ -50,8 +49,8 @@ def preprocessing_of(backbone: Backbone) -> Preprocessing:
     return Preprocessing(tuple(vit.patch_embed.img_size), tuple(table["mean"]), tuple(table["std"]))
 
 
-def half_way(reducer: Method, depth: int) -> Method:
+def at_middle_block(reducer: Method, depth: int) -> Method:
     """The reducer at the middle one of `depth` blocks, unless it names its block or has none to name."""
-    if reducer.kind in REDUCERS and "block" in inspect.signature(REDUCERS[reducer.kind]).parameters:
+    if reducer.kind in REDUCERS and "block" in keyword_parameters(REDUCERS[reducer.kind]):
         return Method(reducer.kind, {"block": depth // 2, **reducer.arguments})
     return reducer

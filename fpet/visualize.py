@@ -12,7 +12,6 @@ from fpet.backbone import Backbone
 from fpet.groups import GONE, groups
 from fpet.preprocess import Preprocessing
 from fpet.reducers.tome import ToMe
-from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
 _PANEL = 448  # pixels of a panel's longer side, at least
@@ -35,8 +34,7 @@ def figure(name: str, model: AdaptedViT, images: Tensor, preprocessing: Preproce
 
 
 def _row(name: str, model: AdaptedViT, image: Tensor, preprocessing: Preprocessing) -> list[Panel]:
-    weight = next(model.vit.parameters())
-    normalised = preprocessing.normalize(image[None].to(weight.device), weight.dtype)
+    normalised = preprocessing.normalize(image[None].to(model.backbone.device), model.backbone.dtype)
     places = groups(model, normalised)[0].cpu()
     left = _tokens_left(model, places)
     seen = in_patches(image, model.backbone)
@@ -58,8 +56,8 @@ def _tome_down_to(tokens: int, model: AdaptedViT) -> AdaptedViT:
     geometry = model.backbone.geometry
     each, rest = divmod(model.tokens_in - tokens, geometry.depth)
     r = [each + 1] * rest + [each] * (geometry.depth - rest)
-    reducer = ToMe(geometry, Layout.of(geometry, model.adapter.num_prompts), r=r)
-    return AdaptedViT(model.backbone, model.adapter, reducer.to(next(model.vit.parameters()).device), model.head).eval()
+    reducer = ToMe(geometry, model.layout_in, r=r)
+    return AdaptedViT(model.backbone, model.adapter, reducer.to(model.backbone.device), model.head).eval()
 
 
 def in_patches(image: Tensor, backbone: Backbone) -> Tensor:

@@ -59,9 +59,14 @@ class AdaptedViT(nn.Module):
         self.drop_path = nn.ModuleList(DropPath(rate) for rate in rates)
 
     @property
+    def layout_in(self) -> Layout:
+        """Where the tokens lie at the first block, the adapter's prompts among them."""
+        return Layout.of(self.backbone.geometry, self.adapter.num_prompts)
+
+    @property
     def tokens_in(self) -> int:
         """Length of the token sequence at the first block."""
-        return Layout.of(self.backbone.geometry, self.adapter.num_prompts).num_tokens
+        return self.layout_in.num_tokens
 
     @property
     def tokens_out(self) -> int:
@@ -79,8 +84,7 @@ class AdaptedViT(nn.Module):
 
     def unreduced(self) -> AdaptedViT:
         """The same task without token reduction, nor stochastic depth; adapter and head are shared, with their mode."""
-        geometry = self.backbone.geometry
-        reducer = NoReduction(geometry, Layout.of(geometry, self.adapter.num_prompts))
+        reducer = NoReduction(self.backbone.geometry, self.layout_in)
         methods = self.methods and (self.methods[0], Method("none"))
         model = AdaptedViT(self.backbone, self.adapter, reducer, self.head, methods=methods)
         return model.train(self.training)

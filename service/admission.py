@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from service.auth import check_client
-from service.exchange import infers, named_tasks
+from service.http.exchange import infers, named_tasks
 from service.routes import classify, explain, v2_infer
+from service.routing import find_route
 from service.runtime import Runtime
 
 _QUEUED = [route for part in (classify, v2_infer) for route in part.router.routes if infers(route)]
 _INFERRING = [*_QUEUED, *filter(infers, explain.router.routes)]
 
 
-def find_route(scope: Scope, routes: Sequence[BaseRoute] = _INFERRING) -> bool:
-    """Whether a request that was not routed asks one of these routes, by default all that infer; its scope then says
-    which."""
-    for route in routes:
-        match, found = route.matches(scope)
-        if match is Match.FULL:
-            scope.update(found)
-            return True
-    return False
+def find_inferring(scope: Scope) -> bool:
+    """Whether a request that was not routed asks a route that infers; its scope then says which."""
+    return find_route(scope, _INFERRING)
 
 
 def check_queue(scope: Scope, runtime: Runtime) -> None:

@@ -16,12 +16,12 @@ from starlette.routing import Match, Route
 
 import fpet
 from fpet.embedded import default_backbone, tasks_folder
-from service.admission import check_queue, find_route
+from service.admission import check_queue, find_inferring
 from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ServiceError
-from service.exchange import Exchange
 from service.hardware import DTYPES, name_dtype, pick_device
+from service.http.exchange import Exchange
 from service.http.failures import ERROR_TYPES, STATUS_CODES
 from service.http.head_requests import HeadAsGet
 from service.http.limits import check_body, check_head
@@ -31,12 +31,12 @@ from service.http.under_way import UnderWay
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.model.captures import start_captures
-from service.processes.forwarding import REQUEST, ToFirst, answer
 from service.processes.siblings import ALONE, Siblings
 from service.processes.whole import Whole
 from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_infer, v2_repository
-from service.routes.common import client
+from service.routes.dependencies import client
 from service.routes.described import errors
+from service.routes.forwarding import REQUEST, ToFirst, answer
 from service.runtime import running
 from service.settings import ALL, Settings
 from service.tracing import Tracing, start_tracing
@@ -133,7 +133,7 @@ def _watch_over(
         Observed,
         metrics=metrics,
         checks=[check_body, check_head, lambda scope: check_queue(scope, app.state.runtime)],
-        find_route=find_route,
+        find_route=find_inferring,
         patience=settings.deadline,
         room=room,
         under_way=under_way,

@@ -51,7 +51,7 @@ class Catalog(Entries):
         return self._files.read(path)
 
     def repeat(self, name: str, told: Told | None, content: bytes) -> None:
-        """Makes of a task what it is in the process that changes it; None: there is none.
+        """Makes a task's entry equal to that of the process that made the change; None removes it.
 
         content: of its file, if that process still had it; else the file is read if it is to serve anew.
 

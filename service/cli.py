@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := Settings.unknown_variables():
         logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))
     if settings.processes > 1:
-        from service.processes.supervisor import supervise  # noqa: PLC0415
+        from service.supervisor import supervise  # noqa: PLC0415
 
         return supervise(settings)
     # torch is imported from here on, so that neither --help nor a supervisor has to hold it.

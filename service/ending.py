@@ -6,12 +6,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from service.settings import Settings
 
@@ -30,40 +26,6 @@ def longest_end(settings: Settings) -> float:
     """Seconds in which a process has ended that was told to, if it ever does."""
     answered = settings.shutdown_delay + math.ceil(settings.drain_seconds)  # as Uvicorn counts
     return answered + THREADS_SECONDS + TRACES_SECONDS + _REST_SECONDS
-
-
-class Threads(ThreadPoolExecutor):
-    """A pool that knows its threads; begin: called in each of them first."""
-
-    def __init__(self, count: int, name: str, begin: Callable[[], None]) -> None:
-        own: list[threading.Thread] = []
-
-        def initialise() -> None:  # which does not know the pool: its threads end when nobody does any more
-            own.append(threading.current_thread())
-            begin()
-
-        super().__init__(count, thread_name_prefix=name, initializer=initialise)
-        self._own = own
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """As the pool does, but what is cancelled keeps nothing: the pool holds a call until a thread comes to it, and
-        the image of a request that is over would wait there, in no count."""
-        held = [partial(call, *args, **options)]
-
-        def made() -> Any:
-            return held.pop()()
-
-        future = super().submit(made)
-        future.add_done_callback(lambda _: held.clear())
-        return future
-
-    def end(self, until: float) -> list[str]:
-        """Leaves undone what no thread has begun, and waits for the threads until that time of the monotonic clock; the
-        names of those that have not ended by then."""
-        self.shutdown(wait=False, cancel_futures=True)
-        for thread in self._own:
-            thread.join(max(0.0, until - time.monotonic()))
-        return [thread.name for thread in self._own if thread.is_alive()]
 
 
 def end_without(threads: Sequence[str]) -> NoReturn:

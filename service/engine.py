@@ -142,7 +142,7 @@ class Engine:
         def seconds(reduced: bool) -> float:
             return self.seconds(Group(task.family, reduced, folded), task, batch_size)
 
-        if folded is None and self.program_maker.wants(task.family):
+        if folded is None and self.program_maker.claim(task.family):
             self.program_maker.add_to(task.family, self.unpacked.weights(task), mixed=mixed)
         if folded is None and self.captures is not None and self.captures.wants(task.family, batch_size):
             self._capture(self.captures, task, batch_size, mixed=mixed and batch_size > 1)

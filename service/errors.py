@@ -117,6 +117,12 @@ class InvalidRequestError(ServiceError):
     status = 422
     error_type = "invalid_request"
 
+    @classmethod
+    def of(cls, problem: Mapping[str, Any]) -> InvalidRequestError:
+        """One of pydantic's problems, with the place where it is, unless that is the whole document."""
+        where = ".".join(map(str, problem["loc"]))
+        return cls(f"{where}: {reason_of(problem)}" if where else reason_of(problem))
+
 
 class InvalidTaskError(ServiceError):
     """A task file that cannot be put into service; what served before goes on serving."""

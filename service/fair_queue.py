@@ -56,8 +56,8 @@ class FairQueue(Generic[Group, Kind, Entry]):
         return [(group, kind, entry) for kind, entries in self._groups[group].items() for entry in entries]
 
     def take(self, max_kinds: int, size: Callable[[int], int]) -> tuple[Group, list[Entry], Callable[[float], None]]:
-        """Takes a batch out of the group that is next; also returns what is to be told once how much that took, such as
-        seconds, of what serves all.
+        """Takes a batch out of the group that is next. The callback that comes with it is to be called once, with what
+        the batch cost of what serves all, such as seconds.
 
         size: how many entries to take, at least one, given how many wait in the group; it may look at the queue, in
         which the group is no longer.

@@ -13,8 +13,8 @@ from service.batcher import Batcher, Done, Ticket
 from service.deadline import Deadline
 from service.decode import Decoder
 from service.errors import InvalidRequestError, OverloadedError
+from service.folding import Folding
 from service.metrics import Metrics
-from service.model.folding import Folding
 from service.model.loaded import LoadedTask
 from service.model.work import Group, Output, Work
 from service.statistics import Statistics

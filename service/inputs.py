@@ -24,7 +24,6 @@ from service.errors import (
     SlowRequestError,
     TooLargeError,
     UnsupportedTypeError,
-    reason_of,
 )
 from service.http.disconnect import unless_gone
 from service.json_size import check_json
@@ -201,9 +200,7 @@ def parse(schema: type[Model], body: bytes) -> Model:
     try:
         return schema.model_validate_json(body)
     except pydantic.ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequestError(f"{where}: {reason_of(first)}" if where else reason_of(first)) from error
+        raise InvalidRequestError.of(error.errors(include_input=False, include_url=False)[0]) from error
 
 
 def decode_base64(text: str, where: str) -> bytes:

@@ -9,7 +9,7 @@ import warnings
 from datetime import UTC, datetime
 from typing import Any
 
-from service.exchange import Exchange
+from service.http.exchange import Exchange
 from service.http.request_id import current_id
 
 _OWN = ("service", "fpet", "uvicorn")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.registry import Collector
@@ -50,8 +51,7 @@ class _Forwards:
     """Counters of what went through the model, with the label `task` and what token reduction has to do with it."""
 
     def __init__(self, registry: CollectorRegistry, tasks: TaskLabels) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return tasks.on(Counter(f"fpet_{name}", text, ("task", *labels), registry=registry))
+        counter = partial(tasks.counter, registry)
 
         self.images = counter("images", "Images that went through the model.", "tokens")
         self.tokens_in = counter("tokens_in", "Tokens that entered the first block.", "tokens")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from service.ending import end_without
 from service.hardware import share_of_cores
-from service.model.parallelism import BACKGROUND, COMPUTING, DECODING, Parallelism, torch_threads
+from service.model.parallelism import Parallelism
 from service.settings import Settings
+from service.worker_threads import BACKGROUND, COMPUTING, DECODING, torch_threads
 
 
 class Pools:

@@ -21,17 +21,17 @@ from service.decode import Decoder
 from service.ending import THREADS_SECONDS
 from service.engine import Engine
 from service.errors import NotReadyError
+from service.explanations import Explanations
+from service.folding import Folding
 from service.gauges import add_gauges
 from service.hardware import share_of_cores
 from service.inference import Inferences
 from service.inputs import BodyReader
 from service.metrics import Metrics
-from service.model.calibration import doublings
-from service.model.explanations import Explanations
 from service.model.folded import own_bytes
-from service.model.folding import Folding
 from service.model.loaded import LoadedTask, resident_bytes
 from service.model.parallelism import Parallelism, candidates, choose
+from service.model.sizes import doublings
 from service.model.work import Group, Output, Work
 from service.pools import Pools
 from service.sampler import Sampler

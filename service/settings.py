@@ -226,7 +226,7 @@ class Settings(BaseSettings):
         return values
 
     @model_validator(mode="after")
-    def _keys_keep_out_whom_they_should(self) -> Self:
+    def _check_keys(self) -> Self:
         if "api_keys" in self.model_fields_set and not self.api_keys:
             raise ValueError("api_keys: names no key, and then everybody could ask; leave it out if that is meant")
         if self.admin_key in self.api_keys:
@@ -234,7 +234,7 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _only_a_folder_of_ones_own_changes(self) -> Self:
+    def _check_admin_has_a_folder(self) -> Self:
         if self.admin_key is not None and self.tasks is None:
             raise ValueError("admin_key: the embedded tasks stay as they are; name a folder with tasks")
         return self

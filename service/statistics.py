@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Gauge
 
 from service.metrics import Metrics, Reading
 
@@ -28,10 +29,8 @@ class Statistics:
     """Inferences by task, in all of their ways into the service, since it started."""
 
     def __init__(self, metrics: Metrics) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return self._tasks.on(Counter(f"fpet_{name}", text, ("task", *labels), registry=metrics.registry))
-
         self._tasks = metrics.tasks
+        counter = partial(self._tasks.counter, metrics.registry)
         self._requests = counter("inferences", "Requests by task whose images were to be inferred.", "result")
         self._seconds = counter("inference_seconds", "Time that they took in all.", "result")
         self._stages = counter("stage_seconds", "Time of those that succeeded, by stage.", "stage")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 OTHER = "_other"  # of names that are no task, and of tasks beyond the limit; no task can be called so
 
@@ -35,6 +35,10 @@ class TaskLabels:
         """The metric, which has the label; its series are removed with the labels of their tasks."""
         self._metrics.append(metric)
         return metric
+
+    def counter(self, registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
+        """The new counter fpet_`name`, with the label `task` before others."""
+        return self.on(Counter(name, text, ("task", *labels), namespace="fpet", registry=registry))
 
     def add(self, task: str) -> bool:
         """Gives a task that comes into service a label of its own, if need be that of one that left; whether it is new.

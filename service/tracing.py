@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import fpet
 from fpet.errors import UnsupportedError
 from service.ending import TRACES_SECONDS
-from service.exchange import Exchange, Inferred
+from service.http.exchange import Exchange, Inferred
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -14,7 +14,7 @@ FORM = {"content-type": "multipart/form-data; boundary=frontier"}
 # Method, path and status; whatever else such a request holds is not looked at.
 MISDIRECTED = [
     ("POST", "/v1/tasks/nothing/classify", 404),
-    ("POST", "/v1/tasks/..%2Fdigits/classify", 404),
+    ("POST", "/v1/tasks/..%2Fdigits/classify", 400),
     ("GET", "/v1/tasks/nothing", 404),
     ("POST", "/v2/models/nothing/infer", 404),
     ("POST", "/v1/classify?tasks=digits,nothing", 404),

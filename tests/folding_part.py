@@ -13,10 +13,10 @@ from serving import Files, small_settings
 
 from fpet.task import Task
 from service.engine import Engine
+from service.folding import Folding
 from service.metrics import Metrics
-from service.model.calibration import doublings
-from service.model.folding import Folding
 from service.model.loaded import LoadedTask
+from service.model.sizes import doublings
 from service.model.work import Work
 
 PIXELS = torch.randint(0, 256, (3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

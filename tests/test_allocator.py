@@ -115,7 +115,7 @@ from fpet.hardware.allocator import keep_freed_memory, return_freed_memory
 from fpet.task import Task
 from fpet.embedded import default_backbone, task_path
 from service.engine import Engine
-from service.model.folding import Folding
+from service.folding import Folding
 from service.metrics import Metrics
 from service.settings import Settings
 def resident():

@@ -31,7 +31,7 @@ from fpet.reducers import build_reducer
 from fpet.sweeps.plan import load_plan
 from fpet.sweeps.results import COLUMNS, Row
 from fpet.tokens import Layout
-from fpet.untrained import half_way
+from fpet.untrained import at_middle_block
 from fpet.vit import refuse_misfit
 
 PLANS = sorted((Path(__file__).parent.parent / "benchmarks" / "plans").glob("*.toml"))
@@ -69,7 +69,7 @@ def test_a_plan_can_be_trained(path: Path) -> None:
     assert {planned.source for planned in plan.data} <= SOURCES.keys()
     for method in plan.methods:
         adapter = build_adapter(method.adapter.kind, VIT_BASE, method.adapter.arguments)
-        reducer = half_way(method.reducer, VIT_BASE.depth)
+        reducer = at_middle_block(method.reducer, VIT_BASE.depth)
         layout = Layout.of(VIT_BASE, adapter.num_prompts)
         refuse_misfit(adapter, build_reducer(reducer.kind, VIT_BASE, layout, reducer.arguments), VIT_BASE)
 

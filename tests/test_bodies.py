@@ -17,7 +17,7 @@ from full_queue import full
 from inference_requests import ENCODED, INFER
 from serving import Files, Serving, serving, small_settings
 
-from service.model.explanations import MOST
+from service.explanations import MOST
 
 IMAGE = pictures.png()
 MANY = "/v1/classify?tasks=digits,plain"

@@ -9,8 +9,10 @@ import pytest
 from changing import IMAGE, put, task_file
 from serving import ADMIN, KEY, Files, serving, small_settings
 
+from fpet.hardware.paired_timing import alternate
 from fpet.header import Method
-from service.model.calibration import Calibration, Point, alternate, doublings, measure
+from service.model.calibration import Calibration, Point, measure
+from service.model.sizes import doublings
 
 
 def point(batch_size: int, *ratios: float) -> Point:

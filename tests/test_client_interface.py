@@ -53,6 +53,15 @@ def test_a_key_beside_a_password_in_the_address_is_refused() -> None:
         assert "secret" not in str(error.value)
 
 
+def test_a_password_in_the_address_is_not_shown() -> None:
+    for kind in (Client, AsyncClient):
+        assert repr(kind("http://name:secret@host:1/a@b")) == f"{kind.__name__}('http://host:1/a@b')"
+        for wrong in ("http://name:secret@host:99999", "ftp://name:secret@host", "http://name:sec@ret@host?x=1"):
+            with pytest.raises(UnsupportedError, match=r"^'(ht|f)tp://host\S*' is no address of a service") as error:
+                kind(wrong)
+            assert "sec" not in str(error.value)
+
+
 def test_errors_come_back_from_other_processes() -> None:
     told = UnreachableError("no answer", received=False)
     again = pickle.loads(pickle.dumps(told))

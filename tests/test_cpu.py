@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,26 @@ def test_products_stay_float32(system: Path) -> None:
     assert _exact(torch.get_float32_matmul_precision())
     configure("cpu", system)  # the second backbone of a process
     assert torch.get_float32_matmul_precision() == ("medium" if asked else "highest")
+
+
+@pytest.mark.parametrize(("quota", "threads"), [("100000 100000", 1), ("150000 100000", 2), ("max 100000", 3)])
+def test_no_more_threads_than_the_quota_of_a_container(quota: str, threads: int, system: Path) -> None:
+    (system / "proc/self").mkdir()
+    (system / "proc/self/cgroup").write_text("0::/\n")
+    (system / "sys/fs/cgroup").mkdir(parents=True)
+    (system / "sys/fs/cgroup/cpu.max").write_text(f"{quota}\n")
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        configure("meta", system)
+        assert torch.get_num_threads() == 3
+        configure("cpu", system)
+        assert torch.get_num_threads() == min(threads, len(os.sched_getaffinity(0)))
+        torch.set_num_threads(1)
+        configure("cpu", system)  # fewer were chosen
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_library_that_rounds_is_not_asked(monkeypatch: pytest.MonkeyPatch, system: Path) -> None:

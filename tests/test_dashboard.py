@@ -11,7 +11,7 @@ import pytest
 import yaml
 from test_exchange import every_route
 
-from service.exchange import infers
+from service.http.exchange import infers
 from service.http.failures import ERROR_TYPES
 
 ROOT = Path(__file__).parent.parent

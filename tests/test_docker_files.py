@@ -70,6 +70,7 @@ def test_the_last_stage_runs_as_a_user_and_stops_in_order() -> None:
     for line in ("USER 1000:1000", "STOPSIGNAL SIGTERM", f"EXPOSE {PORT}", 'ENTRYPOINT ["fpet"]', 'CMD ["serve"]'):
         assert f"\n{line}\n" in last
     assert "HEALTHCHECK" in last
+    assert "\nRUN getent passwd 1000 || useradd --uid 1000 " in last  # Ubuntu's images have such a user
     assert "apt-get" not in DOCKERFILE
 
 

@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 from serving import SECONDS, Files
 
-from service.ending import Threads
+from service.worker_threads import Threads
 
 _SERVICE = """
 import asyncio, os, signal, sys, threading

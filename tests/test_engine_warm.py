@@ -27,7 +27,7 @@ def test_several_tasks_at_once_are_warmed_up_where_they_mix(
     path, backbone = tmp_path / "digits.safetensors", small_backbone()
     write_task(path, small_header(backbone, Method(adapter), Method("none")), backbone)
     task = engine.load(Task.load(path), 1)
-    assert engine.program_maker.wants(task.family)  # which it does once: no program's forwards are counted below
+    assert engine.program_maker.claim(task.family)  # which it does once: no program's forwards are counted below
     with FlopCounterMode(display=False) as counted:
         engine.calibrate(task, batch_size=4, repeats=0, mixed=mixed)
     # Of the one batch of the task, in which an adapter has no weight an image.

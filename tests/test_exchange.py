@@ -11,8 +11,8 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 import service.routes
-from service.admission import find_route
-from service.exchange import inferring, infers
+from service.admission import find_inferring
+from service.http.exchange import inferring, infers
 from service.routes.described import Described, errors
 
 
@@ -40,7 +40,7 @@ def test_what_was_refused_before_it_was_routed_is_told_its_route() -> None:
         path = re.sub(r"\{\w+\}", "x", route.path)
         for method in route.methods:
             scope = {"type": "http", "method": method, "path": path, "headers": []}
-            assert find_route(scope) == infers(route), path
+            assert find_inferring(scope) == infers(route), path
             assert getattr(scope.get("route"), "path", None) == (route.path if infers(route) else None)
 
 

@@ -20,7 +20,7 @@ from fpet.groups import groups
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from service.decode import decode_image
-from service.model.explanations import MOST
+from service.explanations import MOST
 
 IMAGES = [pictures.png(seed) for seed in range(8)]
 

@@ -71,7 +71,7 @@ def test_savings_of_the_folded_rest_on_timings_of_their_own(part: Part, tmp_path
 def test_what_left_service_meanwhile_is_not_even_tried(
     part: Part, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="service.model.folding")
+    caplog.set_level("INFO", logger="service.folding")
     gone = part.serve(write_foldable(tmp_path, "gone"))
     part.serving.remove(gone)
     part.ask(gone, 15)
@@ -82,7 +82,7 @@ def test_what_left_service_meanwhile_is_not_even_tried(
 def test_one_that_is_not_faster_is_dropped_and_not_tried_again(
     small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="service.model.folding")
+    caplog.set_level("INFO", logger="service.folding")
     with parts(small_files, gain=NEVER) as part:
         hot, other = part.serve(write_foldable(tmp_path, "hot")), part.serve(write_foldable(tmp_path, "other"))
         part.ask(hot, 15)
@@ -105,7 +105,7 @@ def test_what_does_not_fold_is_left_alone(part: Part, tmp_path: Path, caplog: py
 def test_without_a_budget_nothing_is_folded(
     small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="service.model.folding")
+    caplog.set_level("INFO", logger="service.folding")
     with parts(small_files, folded_bytes=0) as part:
         task = part.serve(write_foldable(tmp_path, "hot"))
         part.ask(task, 15)

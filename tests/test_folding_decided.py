@@ -45,7 +45,7 @@ def test_it_is_folded_if_that_saves_its_share_of_the_time(  # noqa: PLR0917
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", logger="service.model.folding")
+    caplog.set_level("INFO", logger="service.folding")
     with timed(small_files, monkeypatch, seconds) as part:
         task = part.serve(write_foldable(tmp_path, "hot"))
         part.count(task, 16)
@@ -59,7 +59,7 @@ def test_what_shares_its_batches_is_not_folded_if_that_makes_a_forward_more(
     small_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Half of the time saved of its own images is lost to those beside it, until it has the batches to itself."""
-    caplog.set_level("INFO", logger="service.model.folding")
+    caplog.set_level("INFO", logger="service.folding")
     with timed(small_files, monkeypatch, 0.005) as part:
         hot, other = (part.serve(write_foldable(tmp_path, name, seed)) for seed, name in enumerate(("hot", "other")))
         sizes = Counter[int]()
@@ -100,7 +100,7 @@ def test_one_about_as_hot_makes_no_room(  # noqa: PLR0917
     adapter: Method, folds: int, size: int, small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is not even folded, if how large one of its family is was seen before."""
-    caplog.set_level("INFO", logger="service.model.folding")
+    caplog.set_level("INFO", logger="service.folding")
     with parts(small_files, folded_bytes=size, calibration_repeats=0) as part:
         first = part.serve(write_foldable(tmp_path, "first"))
         other = part.serve(write_foldable(tmp_path, "other", adapter=Method("adaptformer")))

@@ -138,7 +138,7 @@ def test_savings_tell_the_timings_of_the_path_that_serves(files: Files) -> None:
 def test_the_running_service_takes_the_path_that_it_measured_to_be_faster(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="service.model.folding")
+    caplog.set_level("INFO", logger="service.folding")
     with serving(small_settings(files, folded_share=0.01)) as service:
         service.until(lambda: bool(logits(service, "two")) and "the task two: batches" in caplog.text)
         if "folded from now on" in caplog.text and "unfolded as before" not in caplog.text:

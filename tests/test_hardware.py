@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from service.hardware import DTYPES, cores, name_dtype, pick_device, quota, share_of_cores
+from fpet.hardware.cores import cores, quota
+from service.hardware import DTYPES, name_dtype, pick_device, share_of_cores
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -60,6 +63,24 @@ def test_the_three_ways_to_send_images_agree(service: Serving) -> None:
         assert all(map(close, probabilities(answer), raw))
         assert len(answer.json()["predictions"]) == len(IMAGES)
     assert not close(raw[0], raw[1])
+
+
+def test_an_empty_line_before_a_request_is_none(service: Serving) -> None:
+    head = f"POST {CLASSIFY} HTTP/1.1\r\nhost: x\r\ncontent-type: image/png\r\ncontent-length: {len(IMAGES[0])}\r\n\r\n"
+    request = b"\r\n" + head.encode() + IMAGES[0] + b"\r\n"
+    with socket.create_connection(service.address, timeout=30) as connection:
+        for _ in range(2):
+            connection.sendall(request)
+            answer = http.client.HTTPResponse(connection, method="POST")
+            answer.begin()
+            assert (answer.status, json.loads(answer.read())["task"]) == (200, "digits")
+        connection.sendall(
+            b"\r\n\r\nGET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+            b"\r\n\r\nGET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        with connection.makefile("rb") as rest:
+            answers = rest.read()
+    assert answers.count(b"HTTP/1.1 200 ") == answers.count(b"HTTP/1.1") == 2
 
 
 def test_answers_do_not_depend_on_what_is_asked_at_the_same_time(small_files: Files) -> None:

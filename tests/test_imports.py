@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ FORBIDDEN: list[tuple[str, tuple[str, ...]]] = [
     ("fpet/**/*.py", ("service", "fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "os.environ")),
     ("fpet/adapters/*.py", ("fpet.reducers", "timm")),
     ("fpet/reducers/*.py", ("fpet.adapters", "timm")),
+    ("fpet/data/**/*.py", ("fpet.inference", "fpet.training", "fpet.sweeps")),
     ("fpet/hardware/*.py", ("fpet.backbones", "fpet.inference", "fpet.training", "fpet.sweeps")),
     ("fpet/backbones/*.py", ("fpet.inference", "fpet.training", "fpet.sweeps")),
     ("fpet/inference/*.py", ("fpet.training", "fpet.sweeps")),
@@ -27,6 +29,7 @@ FORBIDDEN: list[tuple[str, tuple[str, ...]]] = [
     ("service/model/*.py", ("fastapi", "starlette", "service.http", "service.routes")),
     ("service/model/*.py", ("service.runtime", "service.catalog", "service.tasks")),
     ("service/tasks/*.py", ("torch", "fastapi", "starlette", "service.http", "service.routes", "service.runtime")),
+    ("service/processes/*.py", ("service.routes",)),
     ("service/v2/*.py", ("fastapi", "starlette")),
     ("service/errors.py", ("service", "fpet")),
     ("service/settings.py", ("service", "fpet")),
@@ -63,6 +66,25 @@ def test_forbidden_imports(pattern: str, forbidden: tuple[str, ...]) -> None:
     for path in paths:
         wrong = {name for name in imports_of(path) for package in forbidden if is_within(name, package)}
         assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
+
+
+def test_packages_do_not_import_each_other_in_a_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for folder in ("fpet", "service"):
+        for path in (ROOT / folder).rglob("*.py"):
+            part = part_of(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+            needed = {
+                part_of(name) for name in imports_of(path) if is_within(name, "fpet") or is_within(name, "service")
+            }
+            # `from fpet import x` names the package too, which imports its public names only when they are asked for.
+            graph.setdefault(part, set()).update(needed - {part, "fpet", "service"})
+    assert len(graph) > 50
+    assert list(TopologicalSorter(graph).static_order())  # raises CycleError, which names those in a circle
+
+
+def part_of(name: str) -> str:
+    """The package or module just below `fpet` or `service`; a backbone and its files are one part."""
+    return ".".join(name.split(".")[:2]).replace("fpet.backbones", "fpet.backbone")
 
 
 def test_only_what_makes_a_backbone_touches_timm() -> None:

@@ -52,6 +52,14 @@ def test_parameters_are_counted(service: Serving) -> None:
     refused(service.client.post(CLASSIFY, params=[*many, ("top_k", "1")], content=image, headers=headers))
 
 
+@pytest.mark.parametrize("path", ["/metrics%0a", "/metrics%0A?x", "/v1%2fsavings", "/v1%2Ftasks/x", "/livez%c2%85"])
+def test_a_path_that_a_proxy_takes_for_another_is_refused(service: Serving, path: str) -> None:
+    answer = service.client.get(path)
+    assert (answer.status_code, answer.json()["error_type"]) == (400, "bad_request")
+    assert "encoded slash or a control character" in answer.json()["error"]
+    assert service.client.get("/%6detrics").status_code == 200  # one and the same to a proxy too (RFC 3986, 6.2.2.2)
+
+
 @pytest.mark.parametrize("path", [CLASSIFY, "/v2/models/digits/infer"])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"x":', "}")], ids=["arrays", "objects"])
 def test_deep_json_is_refused(service: Serving, path: str, opening: str, closing: str) -> None:

@@ -16,7 +16,7 @@ import pictures
 import pytest
 from serving import ADMIN, Files, Serving, serving, small_settings
 
-from service.exchange import Exchange, Inferred
+from service.http.exchange import Exchange, Inferred
 from service.http.request_id import HEADER, current_id, identified, new_id
 from service.logs import JsonFormatter, TextFormatter, log_exchange
 

@@ -12,18 +12,9 @@ import pytest
 import torch
 from serving import Files, serving, small_settings
 
-from service.model.parallelism import (
-    BACKGROUND,
-    COMPUTING,
-    DECODING,
-    Parallelism,
-    best,
-    candidates,
-    choose,
-    measure,
-    torch_threads,
-)
+from service.model.parallelism import Parallelism, best, candidates, choose, measure
 from service.pools import Pools
+from service.worker_threads import BACKGROUND, COMPUTING, DECODING, torch_threads
 
 ONE, TWO = Parallelism(2, 1), Parallelism(1, 2)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fpet.training.prefetch import prefetched_batches
+from fpet.data.prefetch import prefetched_batches
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (4, [4]), (5, [4, 1]), (9, [4, 4, 1])])

@@ -16,8 +16,8 @@ from serving import ADMIN, KEY, SECONDS, Files, Serving, serving, small_settings
 from two import Both, seen
 
 from service.logs import JsonFormatter
-from service.processes.forwarding import changes
 from service.processes.siblings import Siblings
+from service.routes.forwarding import changes
 
 
 def test_every_change_is_one_of_both(both: Both, asked: Serving, files: Files, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_where_images_decide_how_many_tokens_they_keep_it_is_not_tried(small_fil
     engine = start(small_files)
     file = write(tmp_path, "task", 0, LORA, LTMP)
     task = engine.load(file, 1)
-    assert not engine.program_maker.wants(task.family)
+    assert not engine.program_maker.claim(task.family)
     instance = make_instance(file.build(engine.backbone), engine.backbone.vit)
     assert engine.program_maker.added_to(instance, "task") is instance
     assert {output.tokens <= 17 for output in run(engine, [task], reduced=True, folded=instance)} == {True}
@@ -142,5 +142,5 @@ def test_where_images_decide_how_many_tokens_they_keep_it_is_not_tried(small_fil
 def test_nor_on_a_gpu(small_files: Files, tmp_path: Path) -> None:
     engine = start(small_files)
     task, vit = engine.load(write(tmp_path, "task", 0), 1), engine.backbone.vit
-    assert not ProgramMaker(torch.device("cuda"), vit).wants(task.family)
-    assert ProgramMaker(CPU, vit).wants(task.family)
+    assert not ProgramMaker(torch.device("cuda"), vit).claim(task.family)
+    assert ProgramMaker(CPU, vit).claim(task.family)

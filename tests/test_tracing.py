@@ -18,7 +18,7 @@ from serving import Files, serving, small_settings
 from test_logs import logging_to
 
 from fpet.errors import UnsupportedError
-from service.exchange import Exchange
+from service.http.exchange import Exchange
 from service.logs import JsonFormatter
 from service.settings import Settings
 from service.tracing import END_THREAD, start_tracing
@@ -94,7 +94,12 @@ def traced(small_files: Files) -> tuple[Collector, list[dict[str, object]]]:
     """What a service sent that was asked for an image twice, failed once, and ended; and what it logged."""
     with collecting() as collector, logging_to(JsonFormatter()) as log:
         with serving(small_settings(small_files, otlp_endpoint=collector.address)) as running:
-            parent = {"content-type": "image/png", "traceparent": f"00-{TRACE}-{PARENT}-01"}
+            parent = [
+                ("content-type", "image/png"),
+                ("traceparent", f"00-{TRACE}-{PARENT}-01"),
+                ("tracestate", "a=1,b=2"),
+                ("tracestate", "c=3"),
+            ]
             path = "/v1/tasks/digits/classify"
             assert running.client.post(path, content=IMAGE, headers=parent).status_code == 200
             assert running.client.post("/v1/classify?tasks=digits,plain", content=IMAGE, headers=parent).is_success
@@ -111,7 +116,7 @@ def test_a_request_is_a_span_with_its_stages_within(traced: tuple[Collector, lis
     spans = collector.spans()
     server = next(span for span in spans if span.name == "POST /v1/tasks/{task}/classify")
     assert server.kind == Span.SpanKind.SPAN_KIND_SERVER
-    assert (server.trace_id.hex(), server.parent_span_id.hex()) == (TRACE, PARENT)
+    assert (server.trace_id.hex(), server.parent_span_id.hex(), server.trace_state) == (TRACE, PARENT, "a=1,b=2,c=3")
     found = attributes(server)
     assert len(str(found.pop("fpet.request_id"))) == 32
     assert isinstance(found.pop("http.response.body.size"), int)

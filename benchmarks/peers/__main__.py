@@ -30,7 +30,7 @@ from benchmarks.pictures import pictures
 from benchmarks.rounds import in_turn
 from benchmarks.servers import Server
 from benchmarks.tasks import EMBEDDED, MODELS
-from service.hardware import cores
+from fpet.hardware.cores import cores
 
 
 def main(arguments: argparse.Namespace) -> None:

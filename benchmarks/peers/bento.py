@@ -15,7 +15,7 @@ import bentoml
 from pydantic import BaseModel
 
 from benchmarks.peers.models import Models
-from service.hardware import cores
+from fpet.hardware.cores import cores
 
 _FOLDER = "PEER_FOLDER"  # for the processes that BentoML starts
 _MAX_BATCH = 16

@@ -13,7 +13,7 @@ from benchmarks.formats import in_it
 from benchmarks.load import post
 from benchmarks.peers.prepare import Prepared
 from benchmarks.servers import Server, fpet_serve, serving
-from service.hardware import cores
+from fpet.hardware.cores import cores
 
 FPET = "fpet serve"
 FPET_PROCESSES = "fpet serve, processes"

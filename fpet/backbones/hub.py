@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import timm
+
 from fpet.backbone import Backbone, create_backbone
 from fpet.backbones.timm_models import blueprint, timm_arguments
 from fpet.errors import BackboneError
 from fpet.preprocess import Triple
-
-import timm  # isort: skip  # importing fpet.backbone first makes timm importable everywhere
 
 
 def download_backbone(

@@ -7,18 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import timm
+from timm.layers import resample_abs_pos_embed
+from timm.models import clean_state_dict
+from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor
 
-from fpet import _torchvision
 from fpet.backbones.flax import from_flax, is_flax
 from fpet.errors import BackboneError, UnsupportedError
-
-_torchvision.declare_missing_operators()
-
-import timm  # noqa: E402
-from timm.layers import resample_abs_pos_embed  # noqa: E402
-from timm.models import clean_state_dict  # noqa: E402
-from timm.models.vision_transformer import checkpoint_filter_fn  # noqa: E402
 
 Grid = tuple[int, int]
 

@@ -8,21 +8,17 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import timm
 import torch
+from timm.layers import LayerNorm, Mlp, PatchEmbed
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.vision_transformer import Attention, Block, VisionTransformer
 from torch import nn
 
-from fpet import _torchvision
 from fpet.backbones.files import check_normalization
 from fpet.backbones.limits import check_depth, check_image_size
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.preprocess import Triple
-
-_torchvision.declare_missing_operators()
-
-import timm  # noqa: E402
-from timm.layers import LayerNorm, Mlp, PatchEmbed  # noqa: E402
-from timm.models.deit import VisionTransformerDistilled  # noqa: E402
-from timm.models.vision_transformer import Attention, Block, VisionTransformer  # noqa: E402
 
 # The epsilon of every layer norm: the one choice that timm takes as a class, which a file cannot hold.
 NORM_EPS = "norm_eps"

@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 _CLOSED = "the client was closed before it had an answer"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AsyncClient(Session):
     """`Client` with coroutines for methods, each as the one of that name there; to be used in an `async with` block, in
     one event loop.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,9 +30,10 @@ Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 # good if that one gives up just as it is given it: so requests wait for a turn before, and the pool has one for each.
 CONNECTIONS = 100
 _PORTS = 2**16
+_USERINFO = re.compile("//[^/?#]*@")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Session:
     """A service and how it is asked.
 
@@ -45,7 +47,7 @@ class Session:
     """
 
     url: str
-    key: str | None = field(default=None, repr=False)
+    key: str | None = None
     timeout: float = 60.0
     retries: int = 5
     batch: int = field(default=16, kw_only=True)
@@ -60,17 +62,27 @@ class Session:
             url = httpx.URL(self.url)
             url.raw_host.decode().encode("idna")  # as Python looks it up: labels of no letters or too many are errors
         except (httpx.InvalidURL, UnicodeError) as error:
-            raise UnsupportedError(f"{self.url!r} is no address of a service: {error}") from error
+            raise UnsupportedError(f"{self._address!r} is no address of a service: {error}") from error
         if url.scheme not in ("http", "https") or not url.host:
-            raise UnsupportedError(f"{self.url!r} is no address of a service; those begin with http:// or https://")
+            raise UnsupportedError(
+                f"{self._address!r} is no address of a service; those begin with http:// or https://"
+            )
         if url.port is not None and not 0 < url.port < _PORTS:  # the system would take it modulo that
-            raise UnsupportedError(f"{self.url!r} is no address of a service: there is no port {url.port}")
+            raise UnsupportedError(f"{self._address!r} is no address of a service: there is no port {url.port}")
         if url.query or url.fragment:  # paths are put behind it
-            raise UnsupportedError(f"{self.url!r} is no address of a service; those have no query and no fragment")
+            raise UnsupportedError(f"{self._address!r} is no address of a service; those have no query and no fragment")
         if self.key is not None and url.userinfo:  # httpx would send these alone
             raise UnsupportedError("the address has a name or a password in it, which take the place of the key")
         if self.key is not None and not (self.key and self.key == self.key.strip() and self.key.isprintable()):
             raise UnsupportedError("the key is empty, or has spaces around it or characters that a header cannot hold")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._address!r})"
+
+    @property
+    def _address(self) -> str:
+        """The service's, without the name and password that may stand in it."""
+        return _USERINFO.sub("//", self.url, count=1)
 
     def _open(self, kind: Callable[..., Http], **options: Any) -> Http:
         """Either client of httpx, which takes proxies and certificates from the environment.

@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 _NEVER = Event()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Client(Session):
     """Asks a service; to be closed, or used in a `with` block. Threads may share it.
 

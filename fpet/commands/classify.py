@@ -18,6 +18,7 @@ from fpet.data.listing import visible
 from fpet.data.pictures import ImageFiles, is_special
 from fpet.errors import DataError, ImageError, UnsupportedError
 from fpet.evaluate import classify, not_finite
+from fpet.files import read_lines
 from fpet.task import Task
 from fpet.vit import AdaptedViT
 from fpet.words import printable, shown
@@ -143,10 +144,7 @@ def _answered(path: Path, answer: Classification | ImageError | None) -> Row:
 def _key(file: Path | None) -> str | None:
     if file is None:
         return None
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnsupportedError(f"{file}: the key cannot be read: {error}") from error
+    return "\n".join(line for _, line in read_lines(file, UnsupportedError))
 
 
 def _compute(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from fpet.files import read_bytes, read_lines, read_regular, write_atomically, w
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import Task, blueprint, save_tensors
-from fpet.untrained import half_way, preprocessing_of
+from fpet.untrained import at_middle_block, preprocessing_of
 
 
 def from_published(arguments: argparse.Namespace) -> str:
@@ -116,7 +116,7 @@ def _header(
             name=arguments.name or arguments.output.stem,
             backbone=BackboneRef(backbone.architecture, backbone.arguments, backbone.fingerprint),
             adapter=source.adapter,
-            reducer=half_way(Method(arguments.reducer or "none", arguments.reducer_arguments or {}), depth),
+            reducer=at_middle_block(Method(arguments.reducer or "none", arguments.reducer_arguments or {}), depth),
             labels=_labels(arguments, source.classes),
             preprocessing=preprocessing,
             head=source.head,

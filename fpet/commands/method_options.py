@@ -8,7 +8,7 @@ from fpet.adapters import ADAPTERS
 from fpet.commands import options
 from fpet.header import Method
 from fpet.reducers import REDUCERS
-from fpet.untrained import half_way
+from fpet.untrained import at_middle_block
 
 DEFAULTS = Method("adaptformer"), Method("bdm")
 
@@ -37,7 +37,7 @@ def methods(
     """The adapter and the reduction asked for, the reduction at the middle one of `depth` blocks if none is named."""
     adapter = _method(arguments.adapter, arguments.adapter_arguments, defaults[0])
     reducer = _method(arguments.reducer, arguments.reducer_arguments, defaults[1])
-    return adapter, half_way(reducer, depth)
+    return adapter, at_middle_block(reducer, depth)
 
 
 def _method(kind: str | None, given: dict[str, options.Value] | None, default: Method) -> Method:

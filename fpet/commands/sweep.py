@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(_listed(plan, backbone, arguments))
         return 0
-    device = next(backbone.vit.parameters()).device
+    device = backbone.device
     for method in plan.methods:
         if method.recipe.caution:
             tell(f"{method.name}: {method.recipe.caution}; give fewer warmup_epochs")

@@ -10,9 +10,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fpet.data.prefetch import prefetched_batches
 from fpet.errors import DataError
 from fpet.preprocess import Preprocessing
-from fpet.training.prefetch import prefetched_batches
 
 TRAIN, VAL = 800, 200  # pictures of each of our own data sets, as many as VTAB-1K's have
 _RESIZED_AT_ONCE = 64

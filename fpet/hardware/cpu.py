@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from fpet.hardware.cores import cores
+
 _SIDE = 256  # of a product that is large enough for oneDNN to be asked for it
 
 
@@ -27,8 +29,15 @@ def configure(device: torch.device | str, system: Path = Path("/")) -> None:
     bfloat16. It does so by instructions that multiply whole tiles; without them nothing is rounded, which is tried.
 
     A precision that was chosen before stays. So does torch's where there is a GPU, for whose products "medium" means
-    TF32. system: the root of the file system, in which the kernel says whose processor it is.
+    TF32.
+
+    Nor does torch compute in more threads than there are cores for this process: it knows of affinity, and not of the
+    quota of a container, in which threads beyond it have all of them stopped for most of the time.
+
+    system: the root of the file system, in which the kernel says whose processor it is, and of the quota.
     """
+    if torch.device(device).type == "cpu" and cores(system) < torch.get_num_threads():
+        torch.set_num_threads(cores(system))
     alone = torch.device(device).type == "cpu" and not torch.accelerator.is_available()
     # torch has MKL, and the processor is AMD's.
     if alone and torch.backends.mkl.is_available() and "AuthenticAMD" in _cpuinfo(system):

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from fpet.attention import attend
 from fpet.hardware.cpu import configure
+from fpet.hardware.paired_timing import alternate
 from fpet.hardware.threads import compute_in
 
 # Rounding costs accuracy; and two timings of the same may differ by a few per cent.
@@ -75,11 +76,8 @@ def _measure() -> float:
 
     for dtype in types:
         seconds(dtype)  # which sets up what later ones find
-    ratios: list[float] = []
-    end = time.perf_counter() + _SECONDS
-    while len(ratios) < _ROUNDS and (not ratios or time.perf_counter() < end):
-        ratios.append(seconds(torch.float32) / seconds(torch.bfloat16))
-    return median(ratios)
+    exact, rounded = alternate(_ROUNDS, lambda first: seconds(types[0] if first else types[1]), longest=_SECONDS)
+    return median(slow / fast for slow, fast in zip(exact, rounded, strict=True))
 
 
 def _layer(x: Tensor, weights: Sequence[Tensor]) -> Tensor:

@@ -18,6 +18,7 @@ from fpet.adapters import ADAPTERS
 from fpet.adapters.base import why_not_folded
 from fpet.comparison import noise
 from fpet.errors import UnsupportedError
+from fpet.hardware.storages import storages
 from fpet.header import Method, TaskHeader
 from fpet.inference.mixing_check import refuse_unmixable
 from fpet.inference.programs import Batch, Program
@@ -90,8 +91,7 @@ class Template:
     def nbytes(self) -> int:
         """Bytes of what it holds beside the backbone."""
         model = self._models[True].model
-        storages = [buffer.untyped_storage() for part in (model.adapter, model.reducer) for buffer in part.buffers()]
-        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+        return sum(storages((*model.adapter.buffers(), *model.reducer.buffers())).values())
 
     def model(self, sites: Tensor, *, reduced: bool = True) -> AdaptedViT:
         """A task's model without its head, or that of a batch with a set of weights an image.

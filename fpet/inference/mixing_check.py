@@ -18,7 +18,7 @@ from fpet.errors import UnsupportedError
 from fpet.inference.skeleton import Skeleton
 from fpet.inference.task_weights import site_parameters
 from fpet.reducers.base import BlockReducer
-from fpet.tokens import Layout, Tokens
+from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
 from fpet.words import reason
 
@@ -54,7 +54,7 @@ def refuse_unmixable(model: AdaptedViT) -> None:
 
 def _in_float32(model: AdaptedViT) -> AdaptedViT:
     backbone = model.backbone
-    if next(backbone.vit.parameters()).dtype != torch.float32:
+    if backbone.dtype != torch.float32:
         backbone = dataclasses.replace(backbone, vit=copy.deepcopy(backbone.vit).float())
     adapter, reducer = copy.deepcopy(model.adapter).float(), copy.deepcopy(model.reducer).float()
     return AdaptedViT(backbone, adapter, reducer, nn.Identity()).eval()
@@ -67,8 +67,8 @@ def _embeddings(model: AdaptedViT, rows: Sequence[int]) -> list[Tensor]:
 
 def _reductions(model: AdaptedViT, rows: Sequence[int]) -> list[Tensor]:
     """What each block's reduction makes of noise: tokens and sizes, or how many tokens if that varies."""
-    geometry, layout = model.backbone.geometry, Layout.of(model.backbone.geometry, model.adapter.num_prompts)
-    device = next(model.vit.parameters()).device
+    geometry, layout = model.backbone.geometry, model.layout_in
+    device = model.backbone.device
     found: list[Tensor] = []
     for block in model.reducer.blocks:
         tokens = normal(2, layout.num_tokens, geometry.embed_dim)[rows].to(device)

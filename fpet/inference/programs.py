@@ -61,7 +61,7 @@ class Program:
         order = {id(parameter): index for index, parameter in enumerate(given)}
         with torch.inference_mode():
             try:
-                steps = [_Step(site, order) for site in _sites(model)]
+                steps = [_Step(stage, order) for stage in _stages(model)]
                 frozen = [parameter for step in steps for parameter in step.frozen]
                 self._script = self._make(steps, frozen, examples[0][0])
                 self._frozen = held(frozen)
@@ -102,7 +102,7 @@ def _memory(batch: Batch) -> tuple[Tensor, ...]:
 
 
 def _tensors(places: Sequence[int | None], given: Sequence[Tensor], frozen: Iterator[Tensor]) -> list[Tensor]:
-    """A site's parameters: those that are given, by where they are among them, and its own, in their order."""
+    """A stage's parameters: those that are given, by where they are among them, and its own, in their order."""
     return [next(frozen) if place is None else given[place] for place in places]
 
 
@@ -147,24 +147,24 @@ def _without_blocks(module: Module) -> Module:
     return ends
 
 
-def _sites(model: AdaptedViT) -> list[nn.Module]:
-    """What follows upon each other in a model; each is called with tokens and gives some."""
+def _stages(model: AdaptedViT) -> list[nn.Module]:
+    """The stages of a model in order; each makes tokens of tokens."""
     blocks = zip(cast(Any, model.vit).blocks, model.adapter.blocks, model.reducer.blocks, strict=True)
     within = [_Block(with_reordered(block), adapter, reduce) for block, adapter, reduce in blocks]
     return [_Front(model.vit, model.adapter), *within, _Back(model.vit, model.adapter)]
 
 
 class _Step:
-    """A site, and its parameters: where they are among those that each batch gives, by `order`, or else themselves."""
+    """A stage, and its parameters: where they are among those that each batch gives, by `order`, or else themselves."""
 
-    def __init__(self, site: nn.Module, order: Mapping[int, int]) -> None:
-        self.site = site
-        self.parameters = list(site.parameters())
+    def __init__(self, stage: nn.Module, order: Mapping[int, int]) -> None:
+        self.stage = stage
+        self.parameters = list(stage.parameters())
         self.given = tuple(order.get(id(parameter)) for parameter in self.parameters)
         self.frozen = [one for one, place in zip(self.parameters, self.given, strict=True) if place is None]
         own = {id(parameter): index for index, parameter in enumerate(self.parameters)}
-        ties = tuple(own[id(each)] for _, each in site.named_parameters(remove_duplicate=False))
-        self.kind: Hashable = (_described(site), ties)
+        ties = tuple(own[id(each)] for _, each in stage.named_parameters(remove_duplicate=False))
+        self.kind: Hashable = (_described(stage), ties)
 
 
 def _described(module: nn.Module) -> Hashable:
@@ -192,7 +192,7 @@ def _comparable(value: object) -> Hashable:
 
 
 class _Link(NamedTuple):
-    """A site's script, and where its parameters are among those that a batch gives; None for those of its own."""
+    """A stage's script, and where its parameters are among those that a batch gives; None for those of its own."""
 
     key: Hashable
     script: Script
@@ -200,16 +200,16 @@ class _Link(NamedTuple):
 
 
 def _link(step: _Step, tokens: Tokens, tensors: Sequence[Tensor]) -> _Link:
-    """By tokens and tensors that the site may be given."""
+    """By tokens and tensors that the stage may be given."""
     x, size = tokens
     key = step.kind, x.device, x.dtype, size is None, tuple((one.ndim, one.dtype) for one in tensors)
 
     def make() -> tuple[Script, nn.Module]:
-        # Without the numbers of this site's parameters, which would stay.
+        # Without the numbers of this stage's parameters, which would stay.
         empty = [torch.empty(one.shape, dtype=one.dtype, device="meta") for one in step.parameters]
-        site = Skeleton(step.site, step.parameters).filled(empty)
-        skeleton = Skeleton(site, empty)
-        return trace(lambda tokens, given: skeleton.filled(given)(tokens), tokens, tensors), site
+        stage = Skeleton(step.stage, step.parameters).filled(empty)
+        skeleton = Skeleton(stage, empty)
+        return trace(lambda tokens, given: skeleton.filled(given)(tokens), tokens, tensors), stage
 
     return _Link(key, script_of(key, make), step.given)
 
@@ -217,7 +217,7 @@ def _link(step: _Step, tokens: Tokens, tensors: Sequence[Tensor]) -> _Link:
 def _chain(
     links: Sequence[_Link], places: Sequence[Place], tokens: Tokens, frozen: Sequence[Tensor], *memory: Tensor
 ) -> Script:
-    """One that calls those of all sites: so the lock is taken once, and not after each."""
+    """One that calls those of all stages: so the lock is taken once, and not after each."""
 
     def forward(tokens: Tokens, frozen: Sequence[Tensor], *memory: Tensor) -> Tokens:
         given, own = [place.of(one) for one in memory for place in places], iter(frozen)

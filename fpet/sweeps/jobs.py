@@ -17,7 +17,7 @@ from fpet.files import exists
 from fpet.header import TaskHeader
 from fpet.sweeps.plan import Plan, PlannedMethod
 from fpet.training.fit import check_fit
-from fpet.untrained import half_way, new_header, preprocessing_of
+from fpet.untrained import at_middle_block, new_header, preprocessing_of
 
 KEY = 12  # hexadecimal digits that identify a run
 _NAME = 50  # characters of a task's name, before its key
@@ -113,4 +113,4 @@ def _wrong_methods(plan: Plan, backbone: Backbone) -> list[str]:
 
 def _placed(planned: PlannedMethod, backbone: Backbone) -> PlannedMethod:
     """The method as it is for this backbone, which says where the reduction lies that names no block."""
-    return dataclasses.replace(planned, reducer=half_way(planned.reducer, backbone.geometry.depth))
+    return dataclasses.replace(planned, reducer=at_middle_block(planned.reducer, backbone.geometry.depth))

@@ -150,7 +150,7 @@ def _fit(job: Job, dataset: Dataset, backbone: Backbone, folder: Path) -> Fitted
 def _planned(job: Job, backbone: Backbone) -> Row:
     """What is known of a run before it starts."""
     method, recipe = job.method, job.method.recipe
-    device = next(backbone.vit.parameters()).device
+    device = backbone.device
     return Row(
         run=job.key,
         data=job.data,
@@ -181,7 +181,7 @@ def _planned(job: Job, backbone: Backbone) -> Row:
 
 
 def _measured(trained: Trained, tested: Evaluation) -> dict[str, Any]:
-    device = next(trained.model.vit.parameters()).device
+    device = trained.model.backbone.device
     return {
         "validation_accuracy": trained.accuracy,
         "test_accuracy": tested.accuracy,

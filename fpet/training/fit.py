@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import logging
 import os
 from collections.abc import Sequence
@@ -17,11 +16,11 @@ from fpet.data import Dataset
 from fpet.errors import DivergedError, UnsupportedError
 from fpet.evaluate import Evaluation, evaluate
 from fpet.header import Method, TaskHeader
-from fpet.provenance import check_recordable, provenance
-from fpet.registry import refuse_untrainable
+from fpet.registry import keyword_parameters, refuse_untrainable
 from fpet.task import blueprint
 from fpet.training.checkpoint import run_name
 from fpet.training.parallel import ALONE, Group
+from fpet.training.provenance import check_recordable, provenance
 from fpet.training.recipe import Recipe
 from fpet.training.run import Trained, mixed_precision
 from fpet.training.train import train
@@ -127,7 +126,7 @@ def check_fit(header: TaskHeader, backbone: Backbone, recipe: Recipe, scales: Se
     Raises:
         UnsupportedError: as `fit`, save for a batch that cannot be shared.
     """
-    mixed_precision(next(backbone.vit.parameters()).device, recipe.precision)
+    mixed_precision(backbone.device, recipe.precision)
     for candidate in _candidates(header, scales):
         blueprint(candidate, backbone.geometry)
 
@@ -156,7 +155,7 @@ def _candidates(header: TaskHeader, scales: Sequence[float]) -> list[TaskHeader]
 
 def _scaled(header: TaskHeader, scales: Sequence[float]) -> list[TaskHeader]:
     kind, arguments = header.adapter.kind, header.adapter.arguments
-    if kind in ADAPTERS and _SCALE not in inspect.signature(ADAPTERS[kind]).parameters:
+    if kind in ADAPTERS and _SCALE not in keyword_parameters(ADAPTERS[kind]):
         raise UnsupportedError(f"{kind} has no argument {_SCALE!r} to search for")
     if _SCALE in arguments:
         raise UnsupportedError(f"{kind}: {_SCALE} = {arguments[_SCALE]} is given, so there is none to search for")

@@ -9,6 +9,8 @@ from weakref import WeakSet
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from fpet.hardware.storages import storages
+
 
 def saved_bytes(loss: Callable[[], Tensor], owned: Iterable[Tensor]) -> int:
     """Bytes that autograd keeps for the backward pass of `loss()`: what a training step holds besides its model.
@@ -25,10 +27,9 @@ def saved_bytes(loss: Callable[[], Tensor], owned: Iterable[Tensor]) -> int:
 
     with saved_tensors_hooks(hold, lambda one: one.tensor):
         alive = loss()  # what does not lead to it is gone by now
-    storages = [one.tensor.untyped_storage() for one in held]
+    kept = storages(one.tensor for one in held)
     del alive
-    kept = {storage.data_ptr(): storage.nbytes() for storage in storages}
-    return sum(kept[place] for place in kept.keys() - {tensor.untyped_storage().data_ptr() for tensor in owned})
+    return sum(kept[place] for place in kept.keys() - storages(owned).keys())
 
 
 @dataclass(eq=False)

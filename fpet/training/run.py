@@ -75,7 +75,7 @@ class Run:
             raise UnsupportedError(f"a batch of {recipe.batch_size} cannot be shared among {group.size} processes")
         backbone.check_trainable()
         check_backbone(header.name, header, backbone)
-        self.device = next(backbone.vit.parameters()).device
+        self.device = backbone.device
         self.autocast, self.scaler = mixed_precision(self.device, recipe.precision)
         torch.manual_seed(recipe.seed)
         self.model = new_model(header, backbone, drop_path=recipe.drop_path)
@@ -216,9 +216,8 @@ class Run:
 
     def _loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
         """Mean cross-entropy [], logits [B, K] and the reducer's penalty [] of uint8 images [B, 3, H, W]."""
-        dtype = next(self.model.vit.parameters()).dtype
         with self.autocast:
-            tokens, sizes = self.model.encode(self.preprocessing.normalize(images, dtype))
+            tokens, sizes = self.model.encode(self.preprocessing.normalize(images, self.model.backbone.dtype))
             logits = self.model.head(self.model.pool(tokens)).float()
         return F.cross_entropy(logits, targets), logits, self.model.reducer.penalty(sizes)
 

@@ -58,7 +58,7 @@ def train(
     """
     checkpoint = Path(checkpoint)
     check_log(checkpoint)
-    with random_state_kept(next(backbone.vit.parameters()).device):
+    with random_state_kept(backbone.device):
         run = Run(header, backbone, dataset, recipe, group)
         _resume(run, checkpoint)
         if group.rank == 0:

@@ -1,1 +1,1 @@
-"""HTTP/1.1 around the application: connections, limits, ids, and errors as answers; nothing of tasks or models."""
+"""HTTP/1.1 around the application: connections, limits, ids, errors as answers, and the record of each request."""

@@ -15,8 +15,8 @@ _SECONDS = 10.0
 
 
 class Unaccepted:
-    """Exception handler of an event loop. asyncio tries as often as connections may wait, thousands of times a second,
-    each with a traceback; it is said once in a while."""
+    """Exception handler of an event loop. asyncio tries an accept that failed thousands of times a second, each with a
+    traceback; here it is logged every ten seconds."""
 
     def __init__(self) -> None:
         self._said = -math.inf

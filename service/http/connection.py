@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import h11
 
 from service.http.chunks import Chunks
 from service.http.limits import MAX_HEAD_BYTES
 from service.http.origin_form import in_origin_form
+
+# Some clients end a body with one, which is neither a part of it nor of the next request (RFC 9112, section 2.2).
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 
 
 class Connection(h11.Connection):
@@ -36,6 +41,8 @@ class Connection(h11.Connection):
         """
         if self.in_tiny_chunks:
             return h11.NEED_DATA
+        if self.their_state is h11.IDLE and (empty := _EMPTY_LINES.match(self.trailing_data[0])):
+            self._receive_buffer.maybe_extract_at_most(empty.end())
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._chunks = Chunks()

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from service.errors import InvalidRequestError, ServiceError, reason_of
+from service.errors import InvalidRequestError, ServiceError
 from service.http.request_id import current_id, new_id
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,7 @@ class Failure:
             case ServiceError():
                 return cls(error.status, error.error_type, error.message, error.headers)
             case RequestValidationError():
-                first = error.errors()[0]
-                where = ".".join(str(part) for part in first["loc"])
-                return cls.of(InvalidRequestError(f"{where}: {reason_of(first)}"))
+                return cls.of(InvalidRequestError.of(error.errors()[0]))
             case HTTPException():
                 error_type = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
                 return cls(error.status_code, error_type, str(error.detail), error.headers or {})

@@ -13,6 +13,8 @@ MAX_HEAD_BYTES = 16 * 2**10  # of path, query and headers together
 MAX_HEADERS = 100
 MAX_PARAMETERS = 100
 
+_ENCODED_SLASH = b"%2f"
+_UNSEEN = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0))))
 _LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 
 
@@ -31,13 +33,17 @@ def check_head(scope: Scope) -> None:
 
     Raises:
         BadRequestError: if its body has two lengths, of which a proxy may have gone by the other and taken for a part
-            of the body what here is the next request (RFC 9112, section 6.1). The connection then ends.
+            of the body what here is the next request (RFC 9112, section 6.1). The connection then ends. Or if its path
+            has an encoded slash or a control character: routes are found by the decoded path, and what a proxy keeps
+            from outside by the path as it was sent.
         HeadTooLargeError: if it has more headers, parameters or bytes before its body than are accepted.
     """
     headers, query = scope["headers"], scope["query_string"]
     if _LENGTHS.issubset(name for name, _ in headers):
         message = "the request has both Content-Length and Transfer-Encoding; one of them says where its body ends"
         raise BadRequestError(message, {"connection": "close"})
+    if _ENCODED_SLASH in scope.get("raw_path", b"").lower() or not _UNSEEN.isdisjoint(scope["path"]):
+        raise BadRequestError("the path has an encoded slash or a control character, as no path of the service has")
     if len(headers) > MAX_HEADERS:
         raise HeadTooLargeError(f"the request has {len(headers)} headers; the limit is {MAX_HEADERS}")
     if query.count(b"&") >= MAX_PARAMETERS:

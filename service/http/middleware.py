@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import BadRequestError, ClientGoneError, NotReadyError
-from service.exchange import UNTAKEN, Exchange, infers
 from service.http.chunks import IN_TINY_CHUNKS, LEAST
+from service.http.exchange import UNTAKEN, Exchange, infers
 from service.http.failures import Failure
 from service.http.limits import check_body
 from service.http.lingering import CLOSE, Lingering
@@ -22,6 +23,7 @@ from service.metrics import Metrics
 _TINY = f"the body comes in too many chunks of fewer than {LEAST} bytes; send larger ones"
 
 
+@dataclass(frozen=True, eq=False)
 class Observed:
     """ASGI middleware; counts the requests that ask tasks about images.
 
@@ -34,52 +36,39 @@ class Observed:
     every exchange at its end, within its request.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        metrics: Metrics,
-        *,
-        checks: Sequence[Callable[[Scope], None]],
-        find_route: Callable[[Scope], object],
-        draining: Callable[[], bool],
-        patience: float,
-        room: Room,
-        under_way: UnderWay,
-        observers: Sequence[Callable[[Exchange], None]],
-    ) -> None:
-        self._app = app
-        self._metrics = metrics
-        self._checks = checks
-        self._find_route = find_route
-        self._draining = draining
-        self._patience = patience
-        self._room = room
-        self._under_way = under_way
-        self._observers = observers
+    app: ASGIApp
+    metrics: Metrics
+    checks: Sequence[Callable[[Scope], None]]
+    find_route: Callable[[Scope], object]
+    draining: Callable[[], bool]
+    patience: float
+    room: Room
+    under_way: UnderWay
+    observers: Sequence[Callable[[Exchange], None]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         started = time.perf_counter()
         exchange = Exchange.begin(scope)
-        with identified(exchange.id), self._under_way.one():
+        with identified(exchange.id), self.under_way.one():
             try:
                 await self._serve(exchange, scope, receive, send)
             finally:
-                self._room.give_back(exchange)
+                self.room.give_back(exchange)
                 if UNTAKEN in scope["state"] and exchange.error_type is None:
                     gone = ClientGoneError("the client did not read its answer")
-                    exchange.status = failed(gone, exchange, self._metrics).status
+                    exchange.status = failed(gone, exchange, self.metrics).status
                 if "route" not in scope:
-                    self._find_route(scope)
+                    self.find_route(scope)
                 exchange.end(scope, time.perf_counter() - started)
                 self._observe(exchange)
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
         """Has the application answer, or answers in its place if it raises or is cancelled before it began to."""
-        lingering = Lingering(scope, receive, send, self._patience)
+        lingering = Lingering(scope, receive, send, self.patience)
         answering = False
 
         async def arriving() -> Message:
@@ -95,16 +84,16 @@ class Observed:
             if message["type"] == "http.response.start":
                 answering = True
                 # Who is refused may send the body nevertheless or the next request, and has to be told which.
-                self._begin_answer(exchange, message, closing=self._draining() or lingering.held_back)
+                self._begin_answer(exchange, message, closing=self.draining() or lingering.held_back)
             exchange.sent += len(message.get("body", b""))
             await lingering.send(message)
 
         try:
-            for check in self._checks:
+            for check in self.checks:
                 check(scope)
-            await self._app(scope, arriving, leaving)
+            await self.app(scope, arriving, leaving)
         except Exception as error:
-            failure = failed(error, exchange, self._metrics)
+            failure = failed(error, exchange, self.metrics)
             if answering:
                 raise  # half an answer is out: only closing the connection can tell the client
             await failure.response()(scope, arriving, leaving)
@@ -114,13 +103,13 @@ class Observed:
             lingering = Lingering(scope, receive, send, 0)  # nor for the rest of a body
             # Nobody knows what it came to: a change may still be made.
             stopped = NotReadyError("the service stopped before it had an answer", passing=False)
-            await failed(stopped, exchange, self._metrics).response()(scope, arriving, leaving)
+            await failed(stopped, exchange, self.metrics).response()(scope, arriving, leaving)
 
     def _begin_answer(self, exchange: Exchange, start: Message, *, closing: bool) -> None:
         """Adds the headers that every answer has."""
         exchange.status = start["status"]
         if exchange.error_type is None:  # the frames of an error hold the body until its few words are sent
-            self._room.give_back(exchange)
+            self.room.give_back(exchange)
         headers = [(HEADER.encode(), exchange.id.encode())]
         if closing:
             headers.append(CLOSE)
@@ -130,14 +119,14 @@ class Observed:
         """Counts what came of a body; raises OverloadedError if there is no room for it."""
         exchange.received += size
         if infers(scope.get("route")):
-            self._room.take(exchange, size)
+            self.room.take(exchange, size)
 
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere
-            exchange.tasks = list(dict.fromkeys(map(self._metrics.tasks.of, exchange.tasks)))
+            exchange.tasks = list(dict.fromkeys(map(self.metrics.tasks.of, exchange.tasks)))
         if exchange.method == "POST" and exchange.infers:
-            self._metrics.count_request(exchange.tasks, exchange.status, exchange.seconds)
-        for observe in self._observers:
+            self.metrics.count_request(exchange.tasks, exchange.status, exchange.seconds)
+        for observe in self.observers:
             observe(exchange)
 
 

@@ -11,9 +11,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from service.errors import BadRequestError, ServiceError
-from service.exchange import UNTAKEN
 from service.http.chunks import IN_TINY_CHUNKS
 from service.http.connection import Connection
+from service.http.exchange import UNTAKEN
 from service.http.failures import Failure
 from service.http.limits import NO_HTTP
 from service.http.request_id import HEADER, identified, new_id

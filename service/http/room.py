@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service.errors import OverloadedError
-from service.exchange import Exchange
+from service.http.exchange import Exchange
 
 
 class Room:

@@ -7,14 +7,14 @@ slows both, and their ratio was measured in turn.
 
 from __future__ import annotations
 
-import itertools
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from statistics import median
+
+from fpet.hardware.paired_timing import alternate
+from service.model.sizes import interpolated
 
 # A machine that does other work makes single pairs of timings differ by a tenth: so many tell what is common to them.
 _ENOUGH_PAIRS = 12
@@ -75,47 +75,9 @@ class Calibration:
         )
 
 
-def interpolated(measured: Sequence[tuple[int, float]], at: int) -> float:
-    """A value between those measured, of which there is one at least: linear between two, constant beyond all.
-
-    measured: (where, value), ascending.
-    """
-    if at <= measured[0][0]:
-        return measured[0][1]
-    for (low, low_value), (high, high_value) in pairwise(measured):
-        if at <= high:
-            return low_value + (at - low) / (high - low) * (high_value - low_value)
-    return measured[-1][1]
-
-
-def doublings(largest: int) -> list[int]:
-    """1, 2, 4, ... and the largest."""
-    return sorted({*(2**i for i in range(largest.bit_length())), largest})
-
-
 def measure(
     batch_size: int, repeats: int, seconds: Callable[[bool], float], *, shortest: float = 0.0, longest: float = math.inf
 ) -> Point:
     """Times both forwards of a batch of that size, as `alternate` does."""
     reduced, full = alternate(repeats, seconds, shortest=shortest, longest=longest)
     return Point(batch_size, tuple(reduced), tuple(full))
-
-
-def alternate(
-    repeats: int, seconds: Callable[[bool], float], *, shortest: float = 0.0, longest: float = math.inf
-) -> tuple[list[float], list[float]]:
-    """Seconds of True and of False, each first in turn, so that a drift of the machine's speed meets both.
-
-    seconds: runs one and returns what it took. Both are repeated until they have taken `shortest` together, even if
-    that is more often, and no more once they have taken `longest`, or as long has passed: where others have the
-    processor meanwhile, that is sooner.
-    """
-    times: dict[bool, list[float]] = {True: [], False: []}
-    taken, began = 0.0, time.perf_counter()
-    for i in itertools.count():
-        if (i >= repeats and taken >= shortest) or (i > 0 and max(taken, time.perf_counter() - began) >= longest):
-            break
-        for which in (True, False) if i % 2 == 0 else (False, True):
-            times[which].append(seconds(which))
-        taken = sum(times[True]) + sum(times[False])
-    return times[True], times[False]

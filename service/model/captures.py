@@ -17,11 +17,12 @@ from torch import Tensor
 from fpet.comparison import normal
 from fpet.errors import UnsupportedError
 from fpet.hardware.graphs import CudaGraphs, Graphs
+from fpet.hardware.paired_timing import alternate
 from fpet.inference.captured import Captured
 from fpet.inference.mixed import is_mixed
 from fpet.inference.task_weights import Weights
-from service.model.calibration import alternate, interpolated
 from service.model.loaded import Family
+from service.model.sizes import interpolated
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.fold import fold
+from fpet.hardware.storages import storages
 from fpet.inference.programs import Batch, Program
 from fpet.vit import AdaptedViT
 from service.errors import ConflictError
@@ -71,8 +72,7 @@ def own_bytes(module: nn.Module, *others: nn.Module) -> int:
 
 
 def _storages(module: nn.Module) -> dict[int, int]:
-    storages = [tensor.untyped_storage() for tensor in (*module.parameters(), *module.buffers())]
-    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+    return storages((*module.parameters(), *module.buffers()))
 
 
 def _any(_: object) -> bool:

@@ -41,7 +41,8 @@ class Forwards:
         self._captures = captures
 
     def run(self, group: Group, works: Sequence[Work]) -> Passed:
-        """One output an image, each by its own task; all tasks are of the group's family."""
+        """The batch's outputs, one an image, each by its own task, and what they took; all tasks are of the group's
+        family."""
         started = time.perf_counter()
         with torch.inference_mode():
             pixels = self._upload([work.pixels for work in works])

@@ -38,8 +38,8 @@ class Heat(Generic[Key]):
         self._lock = threading.Lock()
 
     def add(self, images: Mapping[Key, int], *, apart: bool = False) -> list[Key]:
-        """Counts a batch, as images by task; returns those that became hot with it, or are hot still 1,000 images after
-        that was last told. apart: others had no way into it, so that it is not as other batches would be."""
+        """Counts a batch, as images by task; returns the tasks that have just become hot, and again every 1,000 images
+        while they stay so. apart: images of others could not be in it, so that it tells nothing of other batches."""
         total = sum(images.values())
         with self._lock:
             self._seen += total

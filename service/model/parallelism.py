@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from statistics import median
 from typing import NamedTuple
 
-from fpet.hardware.threads import compute_in
-from service.ending import Threads
-from service.model.calibration import doublings
+from service.model.sizes import doublings
+from service.worker_threads import torch_threads
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +21,6 @@ _SECONDS = 1.5
 _GAIN = 0.05
 # More than this in one forward gain little, and timing them would take long.
 _MOST_THREADS = 8
-# Of threads, beyond that of the process: with 5 more one has a third of the weight. Under load the thread that answers
-# would wait in turn with all others, and with it whoever is refused; the sooner images are decoded, the more of them
-# share a batch; and nobody waits for what is done in the background.
-DECODING, COMPUTING, BACKGROUND = 5, 10, 15
 
 
 class Parallelism(NamedTuple):
@@ -90,21 +82,3 @@ def choose(ways: Sequence[Parallelism], forward: Callable[[], object]) -> tuple[
     found = ", ".join(f"{way}: {rate:.1f}" for way, rate in rates.items())
     logger.info("forwards at once x threads in each: %s, of these by forwards a second: %s", chosen, found)
     return chosen, rates
-
-
-def torch_threads(name: str, count: int, threads: int, niceness: int = COMPUTING) -> Threads:
-    """A pool of threads in each of which torch computes in so many threads; they yield to those that do not compute."""
-
-    def begin() -> None:
-        _be_nice(niceness)
-        compute_in(threads)
-
-    return Threads(count, name, begin)
-
-
-def _be_nice(niceness: int) -> None:
-    """Lowers the priority of the calling thread, and so of those that it starts; only Linux has one for each thread."""
-    if sys.platform == "linux":
-        own = os.getpriority(os.PRIO_PROCESS, os.getpid())  # of the main thread: the caller may have inherited a lower
-        with suppress(PermissionError):  # a sandbox may forbid it
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), own + niceness)

@@ -37,7 +37,7 @@ class ProgramMaker:
         self._tried: WeakSet[Family] = WeakSet()
         self._lock = threading.Lock()
 
-    def wants(self, family: Family) -> bool:
+    def claim(self, family: Family) -> bool:
         """Whether the family is to have programs; once. Not where each image decides how many tokens it keeps."""
         with self._lock:
             wanted = self._useful and not family.template.tokens_vary and family not in self._tried

@@ -28,10 +28,10 @@ _LARGEST = frozenset(
 
 
 class Sums(Collector):
-    """What one process collects with what others packed; series with the same labels are one, whose value is their sum
-    unless sums say nothing.
+    """What one process collects, merged with what others packed: series with the same labels are one, with the sum of
+    their values, or the largest of those whose sum says nothing.
 
-    So the largest of the processes' starts is told as that of all: when one began anew, they all did.
+    So the latest of the processes' starts is that of all: when one began anew, they all did.
     """
 
     def __init__(self, own: Collector, packed: Sequence[bytes]) -> None:

@@ -20,7 +20,7 @@ from service.routes.changes import (
     put_into_service,
     take_out_of_service,
 )
-from service.routes.common import WholeDep
+from service.routes.dependencies import WholeDep
 from service.routes.described import BINARY, ETAG, Described, admin_errors, with_headers
 from service.routes.tasks import describe
 from service.schemas import TaskInfo

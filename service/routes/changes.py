@@ -12,7 +12,7 @@ from service.auth import check_admin
 from service.errors import ConflictError, InvalidTaskError
 from service.model.loaded import LoadedTask
 from service.processes.whole import Whole
-from service.routes.common import AuthorizationDep, RuntimeDep, WholeDep
+from service.routes.dependencies import AuthorizationDep, RuntimeDep, WholeDep
 from service.runtime import Runtime
 from service.tasks.entry import Entry
 
@@ -135,6 +135,6 @@ def check(conditions: Conditions, runtime: Runtime, name: str) -> None:
 
 
 def check_file(conditions: Conditions, runtime: Runtime, name: str) -> None:
-    """What was put into the folder meanwhile is nobody's to overwrite who asked for something else to be there."""
+    """Raises ConflictError if the folder has a newer file, not yet read, that a conditional request would overwrite."""
     if (conditions.if_match or conditions.if_none_match) and runtime.catalog.unread(name):
         raise ConflictError(f"the folder has another file of the task {name!r}, which was not read yet")

@@ -10,22 +10,15 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from service.errors import InvalidRequestError, TooLargeError
-from service.exchange import inferring, split_names
 from service.http.disconnect import unless_gone
+from service.http.exchange import inferring, split_names
 from service.inference import Inference
 from service.inputs import JSON
 from service.model.loaded import LoadedTask
 from service.model.work import Output, best
-from service.routes.common import (
-    DeadlineHeader,
-    deadline_after,
-    note,
-    require_single,
-    runtime_of,
-    timing_headers,
-    timings,
-)
+from service.routes.dependencies import DeadlineHeader, deadline_after, require_single, runtime_of
 from service.routes.described import IMAGES_BODY, TIMES, Described, errors, with_headers
+from service.routes.reporting import note, timing_headers, timings
 from service.schemas import Classification, Classifications, Prediction, TokenCounts, Vector
 
 router = APIRouter(tags=["classify"], route_class=Described)

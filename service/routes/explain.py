@@ -16,11 +16,11 @@ from fpet.errors import UnsupportedError
 from fpet.groups import GONE
 from fpet.visualize import in_patches, merged
 from service.errors import InvalidRequestError
-from service.exchange import inferring
 from service.http.disconnect import unless_gone
+from service.http.exchange import inferring
 from service.inputs import JSON
 from service.model.loaded import LoadedTask
-from service.routes.common import DeadlineHeader, deadline_after, require_single, runtime_of
+from service.routes.dependencies import DeadlineHeader, deadline_after, require_single, runtime_of
 from service.routes.described import BINARY, DIGEST, IMAGES_BODY, Described, errors, with_headers
 from service.schemas import Explanation, TokenCounts
 

@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from service.routes.common import MetricsDep, WholeDep
+from service.routes.dependencies import MetricsDep, WholeDep
 from service.routes.described import Described, errors
 from service.schemas import Status
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from service.metrics import Reading
 from service.model.calibration import Point
 from service.model.loaded import LoadedTask
-from service.routes.common import MetricsDep, RuntimeDep
+from service.routes.dependencies import MetricsDep, RuntimeDep
 from service.routes.described import Described, errors
 from service.runtime import Runtime
 from service.savings import savings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from service.model.folding import Folding
-from service.routes.common import RuntimeDep
+from service.folding import Folding
+from service.routes.dependencies import RuntimeDep
 from service.routes.described import ETAG, Described, errors, with_headers
 from service.schemas import TaskInfo, TaskList, TokenCounts
 from service.tasks.entry import Entry

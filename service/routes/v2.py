@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from service.errors import UnknownTaskError
 from service.metrics import MAX_TASK_LABELS, Reading
 from service.model.loaded import LoadedTask
-from service.routes.common import MetricsDep, RuntimeDep, WholeDep, runtime_of
+from service.routes.dependencies import MetricsDep, RuntimeDep, WholeDep, runtime_of
 from service.routes.described import Described, errors
 from service.statistics import Counted
 from service.v2 import describe

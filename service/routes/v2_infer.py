@@ -9,13 +9,14 @@ from fastapi import APIRouter, Request, Response
 
 from service.batcher import Ticket
 from service.deadline import Deadline
-from service.exchange import Exchange, inferring
 from service.http.disconnect import unless_gone
+from service.http.exchange import Exchange, inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.model.loaded import LoadedTask
-from service.routes.common import DeadlineHeader, deadline_after, note, runtime_of, timing_headers, timings
+from service.routes.dependencies import DeadlineHeader, deadline_after, runtime_of
 from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
+from service.routes.reporting import note, timing_headers, timings
 from service.routes.v2 import AT_VERSION, MODEL, VERSION, ModelDep
 from service.runtime import Runtime
 from service.schemas import TokenCounts

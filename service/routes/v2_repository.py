@@ -10,7 +10,7 @@ from service.deadline import Deadline
 from service.errors import NotReadyError
 from service.inputs import JSON, Model, parse, read_body
 from service.routes.changes import ConditionsHeader, authorized, put_into_service, take_out_of_service
-from service.routes.common import RuntimeDep, WholeDep
+from service.routes.dependencies import RuntimeDep, WholeDep
 from service.routes.described import Described, admin_errors, content_of, errors
 from service.runtime import Runtime
 from service.v2.describe import index_entry

@@ -77,7 +77,7 @@ class Exchange:
             method=scope["method"] if scope["method"] in _METHODS else "_OTHER",
             client=scope["client"][0] if scope.get("client") else None,
             traceparent=headers.get("traceparent"),
-            tracestate=headers.get("tracestate"),
+            tracestate=",".join(headers.getlist("tracestate")) or None,  # which may be split (W3C Trace Context, 3.3.1)
         )
         scope.setdefault("state", {})["exchange"] = exchange
         return exchange

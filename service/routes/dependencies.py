@@ -1,8 +1,7 @@
-"""What routes share."""
+"""What routes ask of FastAPI before they run: the service's parts, who the client is, and its deadline."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Annotated
 
@@ -14,12 +13,8 @@ from prometheus_client.registry import Collector
 from service.auth import check_client
 from service.deadline import Deadline
 from service.errors import InvalidRequestError
-from service.exchange import Exchange, Inferred
-from service.inference import Inference
-from service.model.loaded import LoadedTask
 from service.processes.whole import Whole
 from service.runtime import Runtime
-from service.schemas import Timings, TokenCounts
 
 
 def runtime_of(request: HTTPConnection) -> Runtime:
@@ -100,38 +95,3 @@ def require_single(request: Request) -> None:
     for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
         if count > 1 and name not in _REPEATABLE:
             raise InvalidRequestError(f"query.{name}: it is given {count} times and may be given once")
-
-
-def note(request: Request, task: LoadedTask, inference: Inference) -> None:
-    """Says what a task has just done, for the log and the trace of the request."""
-    images = len(inference.outputs)
-    Exchange.of(request).inferred.append(
-        Inferred(
-            task=task.header.name,
-            images=images,
-            tokens_in=images * task.tokens_in,
-            tokens_out=sum(output.tokens for output in inference.outputs),
-            decode=inference.decode,
-            queue=inference.queue,
-            inference=inference.inference,
-            at=time.time(),
-        )
-    )
-
-
-def timings(inference: Inference, total: float) -> Timings:
-    """Where the time of a request went; total: seconds from its arrival."""
-    seconds = {"decode": inference.decode, "queue": inference.queue, "inference": inference.inference, "total": total}
-    return Timings(**{stage: round(1000 * value, 3) for stage, value in seconds.items()})
-
-
-def timing_headers(digest: str, tokens: TokenCounts, timings: Timings) -> dict[str, str]:
-    """The headers of an answer that a task gave."""
-    return {
-        "x-queue-time": str(timings.queue),
-        "x-inference-time": str(timings.inference),
-        "x-total-time": str(timings.total),
-        "x-tokens-in": str(tokens.into),
-        "x-tokens-out": str(tokens.out),
-        "x-task-digest": digest,
-    }

@@ -15,14 +15,15 @@ import torch
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
 from fpet.hardware.allocator import return_freed_memory
+from fpet.hardware.paired_timing import alternate
 from fpet.task import Task
 from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError, ServiceError
 from service.metrics import Metrics
-from service.model.calibration import alternate, doublings
 from service.model.folded import FoldedCache, Instance, make_instance
 from service.model.heat import Heat
 from service.model.loaded import Family, LoadedTask
+from service.model.sizes import doublings
 from service.model.work import Group, Work
 from service.settings import Settings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -12,6 +11,7 @@ from typing import TypeVar
 
 import torch
 
+from fpet.hardware.cores import cores
 from fpet.hardware.threads import compute_in
 
 Made = TypeVar("Made")
@@ -39,7 +39,7 @@ def prefetched_batches(make: Callable[[int], Made], count: int, batch_size: int)
 @contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
     """A pool in whose threads torch starts no others."""
-    own, count = torch.get_num_threads(), min(_MOST, (os.cpu_count() or 1) + _WAITING)
+    own, count = torch.get_num_threads(), min(_MOST, cores() + _WAITING)
     all_here = threading.Barrier(count)
     threads = ThreadPoolExecutor(count, "decode", compute_in, (1,))
     try:

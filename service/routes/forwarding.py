@@ -8,20 +8,20 @@ from typing import Any
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from service.auth import check_admin
 from service.deadline import Deadline
 from service.errors import NotReadyError
-from service.exchange import Exchange
+from service.http.exchange import Exchange
 from service.http.request_id import HEADER
 from service.inputs import read_body
 from service.processes.messages import Message
 from service.processes.siblings import LATER, Siblings, Silence
 from service.routes import admin, v2_repository
 from service.routes.changes import authorized
+from service.routing import find_route
 from service.settings import Settings
 
 REQUEST = "request"
@@ -86,12 +86,7 @@ def changes(scope: Scope) -> bool:
     """Whether a request asks for a change of tasks, which then knows its route."""
     if scope["type"] != "http" or (scope["method"] == "POST" and scope["path"].rpartition("/")[2] not in _ENDS):
         return False
-    for route in _ROUTES:
-        match, found = route.matches(scope)
-        if match is Match.FULL:
-            scope.update(found)
-            return True
-    return False
+    return find_route(scope, _ROUTES)
 
 
 async def answer(app: ASGIApp, asked: Message) -> Message:
