@@ -12,8 +12,8 @@ import torch
 from benchmarks.rounds import in_turn
 from fpet.backbone import Backbone, create_backbone
 from fpet.commands import method_options, options
+from fpet.hardware.precision import DTYPES
 from fpet.header import Method
-from fpet.training.recipe import PRECISIONS
 
 Methods = tuple[Method, Method]  # adapter and reducer
 
@@ -22,7 +22,7 @@ def parser(description: str | None, *, repeats: int) -> argparse.ArgumentParser:
     """Options for architecture, methods, device, precision, and how many times each is timed."""
     root = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     root.add_argument("--repeats", type=options.positive, default=repeats, help="timed of each (default: %(default)s)")
-    root.add_argument("--precision", choices=PRECISIONS, default="float32", help="(default: %(default)s)")
+    root.add_argument("--precision", choices=DTYPES, default="float32", help="(default: %(default)s)")
     root.add_argument("--device", default="cpu", help="torch device, cpu or cuda[:N] (default: %(default)s)")
     options.add_architecture(root)
     root.set_defaults(architecture="vit_base_patch16_224")

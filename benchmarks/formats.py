@@ -6,7 +6,8 @@ from functools import cache
 
 import torch
 
-from service.hardware import DTYPES, name_dtype
+from fpet.hardware.precision import DTYPES
+from service.hardware import name_dtype
 
 CPU = torch.device("cpu")
 

@@ -25,8 +25,8 @@ from fpet.backbone import Backbone
 from fpet.commands import options
 from fpet.hardware.allocator import keep_freed_memory
 from fpet.hardware.graphs import CudaGraphs
+from fpet.hardware.precision import DTYPES
 from fpet.task import Task, new_model, save_task
-from fpet.training.recipe import PRECISIONS
 from fpet.untrained import new_header, preprocessing_of
 
 _WARM_UP = 3  # forwards that are not timed
@@ -62,7 +62,7 @@ def forward(backbone: Backbone, methods: cost.Methods, images: Tensor) -> tuple[
 def main(arguments: argparse.Namespace) -> None:
     """Measures and prints."""
     keep_freed_memory()
-    dtype = PRECISIONS[arguments.precision] or torch.float32
+    dtype = DTYPES[arguments.precision]
     backbone = cost.backbone(arguments, dtype)
     both = cost.without_and_with(arguments, backbone.geometry.depth)
     size = preprocessing_of(backbone).size

@@ -23,9 +23,10 @@ import torch
 from benchmarks.servers import StartError, fpet_serve
 from fpet.backbone import load_backbone
 from fpet.embedded import default_backbone, embedded, task_path, tasks_folder
+from fpet.hardware.precision import DTYPES
 from fpet.task import Task
 from fpet.vit import AdaptedViT
-from service.hardware import DTYPES, name_dtype, pick_device
+from service.hardware import name_dtype, pick_device
 from service.model.calibration import measure
 from service.settings import Settings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fpet.data import Dataset
+from fpet.data.listing import composed
 from fpet.errors import DataError
 from fpet.header import TaskHeader
 from fpet.words import first
@@ -10,7 +11,7 @@ from fpet.words import first
 
 def check_classes(header: TaskHeader, dataset: Dataset) -> None:
     """Raises DataError if the classes of the data are not the labels of the task, saying which differ."""
-    trained, found = tuple(header.labels), tuple(dataset.labels)
+    trained, found = tuple(map(composed, header.labels)), tuple(map(composed, dataset.labels))
     if found == trained:
         return
     name = f"the classes of {dataset.name}"

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,6 +20,7 @@ from typing import Any
 from fpet import __version__
 from fpet.commands.tell import tell
 from fpet.errors import FpetError, UnsupportedError
+from fpet.words import reason
 
 # Each is a module of fpet.commands, whose `add_command` adds a sub-command and sets the default `run`: parsed arguments
 # -> exit code. With its help, which the list of commands shows without importing any.
@@ -120,12 +122,30 @@ def _require_folders() -> None:
         raise UnsupportedError(f"no folder for temporary files; TMPDIR may name one: {error.strerror}") from error
 
 
+@contextmanager
+def _memory_told(batches: bool) -> Iterator[None]:
+    """Raises UnsupportedError in place of Python's and torch's errors for memory that could not be had. batches:
+    whether the command has an option for their size."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        from fpet.hardware.room import lacked_memory  # noqa: PLC0415  # imports torch, as whatever raised such an error
+
+        if not lacked_memory(error):
+            raise
+        less = "; a smaller --batch-size takes less" if batches else ""
+        raise UnsupportedError(f"there is not enough memory{less}: {reason(error)}") from error
+
+
 def _run(given: Sequence[str]) -> int:
+    # Of a picture that is large: it is read, or refused, which is told.
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit of", Warning)
     try:
         _require_folders()
         word = next((one for one in given if one != "--"), "")
         arguments = parser(word).parse_args(given)
-        return int(arguments.run(arguments))
+        with _memory_told("batch_size" in arguments):
+            return int(arguments.run(arguments))
     except FpetError as error:
         tell(error)
         return _INPUT_ERROR

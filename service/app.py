@@ -16,11 +16,12 @@ from starlette.routing import Match, Route
 
 import fpet
 from fpet.embedded import default_backbone, tasks_folder
+from fpet.hardware.precision import DTYPES
 from service.admission import check_queue, find_inferring
 from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ServiceError
-from service.hardware import DTYPES, name_dtype, pick_device
+from service.hardware import name_dtype, pick_device
 from service.http.exchange import Exchange
 from service.http.failures import ERROR_TYPES, STATUS_CODES
 from service.http.head_requests import HeadAsGet

@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 from service.deadline import Deadline
 from service.errors import NotReadyError, OverloadedError
 from service.fair_queue import FairQueue
+from service.places import Places, Ticket
 
 Group = TypeVar("Group", bound=Hashable)
 Item = TypeVar("Item")
@@ -33,13 +34,6 @@ _SMOOTHING = 0.2  # weight of the newest batch in the running mean of the time a
 
 class BatchError(Exception):
     """The batch that an item was in failed; the cause says why."""
-
-
-@dataclass(eq=False)
-class Ticket:
-    """Places in the queue; one is given back whenever an item enters a batch, the rest when the request ends."""
-
-    places: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class Batcher(Generic[Group, Item, Result]):
     run: called in a thread of `pool` with a group and its items, returns one result an item, in their order.
     kind: of an item; kinds share the time of the workers, so that none waits behind all items of another.
     workers: how many batches run at once; max_batch: items in a batch; max_kinds: kinds in a batch; max_queue: items
-    admitted and in no batch yet.
+    admitted and in no batch yet, beyond which a kind that has none among them may have another `max_batch`.
     """
 
     def __init__(
@@ -87,10 +81,10 @@ class Batcher(Generic[Group, Item, Result]):
         self._kind = kind
         self._max_batch = max_batch
         self._max_kinds = max_kinds
-        self._max_queue = max_queue
+        self._places = Places(max_queue, max_batch)
         self._waiting: FairQueue[Group, Hashable, _Waiting[Item, Result]] = FairQueue()
         self._batches: dict[asyncio.Task[None], float] = {}  # since when
-        self._queued = self._running = 0
+        self._running = 0
         self._tickets: set[Ticket] = set()
         self._no_tickets = asyncio.Event()
         self._draining = False
@@ -99,7 +93,7 @@ class Batcher(Generic[Group, Item, Result]):
     @property
     def queued(self) -> int:
         """Items admitted and in no batch yet."""
-        return self._queued
+        return self._places.taken
 
     @property
     def longest(self) -> float:
@@ -109,12 +103,12 @@ class Batcher(Generic[Group, Item, Result]):
 
     @property
     def full(self) -> bool:
-        """Whether there is no place left."""
-        return self._queued >= self._max_queue
+        """Whether there is no place left, but for kinds that hold none."""
+        return self._places.taken >= self._places.number
 
     @contextmanager
-    def admit(self, places: int) -> Iterator[Ticket]:
-        """Reserves places in the queue for as long as the `with` lasts.
+    def admit(self, places: int, kinds: Sequence[Hashable] = ()) -> Iterator[Ticket]:
+        """Reserves places in the queue for as long as the `with` lasts. kinds: of the items that will take them.
 
         Raises:
             OverloadedError: if there are too few, with an estimate of when they will be free.
@@ -122,13 +116,13 @@ class Batcher(Generic[Group, Item, Result]):
         """
         if self._draining:
             raise NotReadyError("the service is shutting down")
-        ticket = Ticket(0)
+        ticket = Ticket(0, kinds)
         self.top_up(ticket, places)
         self._tickets.add(ticket)
         try:
             yield ticket
         finally:
-            self._queued -= ticket.places
+            self._places.change(ticket, 0)
             self._tickets.remove(ticket)
             if not self._tickets:
                 self._no_tickets.set()
@@ -139,14 +133,13 @@ class Batcher(Generic[Group, Item, Result]):
         Raises:
             OverloadedError: if there are too few, with an estimate of when they will be free.
         """
-        others = self._queued - ticket.places
-        if others + places > self._max_queue:
+        others, open_places = self._places.taken - ticket.places, self._places.open_to(ticket)
+        if others + places > open_places:
             raise OverloadedError(
-                f"the queue has {self._max_queue} places, {others} are taken and {places} are needed",
+                f"the queue has {open_places} places, {others} are taken and {places} are needed",
                 retry_after=others * self._seconds_per_item / self._workers,
             )
-        self._queued = others + places
-        ticket.places = places
+        self._places.change(ticket, places)
 
     async def submit(
         self, ticket: Ticket, items: Sequence[tuple[Group, Item]], deadline: Deadline
@@ -190,8 +183,7 @@ class Batcher(Generic[Group, Item, Result]):
         while self._free and self._drop_expired():
             group, batch, charge = self._waiting.take(self._max_kinds, self._batch_size)
             for entry in batch:
-                entry.ticket.places -= 1
-            self._queued -= len(batch)
+                self._places.change(entry.ticket, entry.ticket.places - 1)
             self._running += len(batch)
             self._free -= 1
             task = asyncio.create_task(self._execute(group, batch, charge))

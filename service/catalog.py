@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -111,8 +111,10 @@ class Catalog(Entries):
         self._metrics.remove_task(name)
         return self._replace(replace(entry, state="available", reason=None, task=None, wanted=False))
 
-    def put(self, name: str, data: bytes) -> Entry:
+    def put(self, name: str, data: bytes, check: Callable[[], object] | None = None) -> Entry:
         """Puts the task of a file's bytes into service, and its file into the folder; all of it happens or nothing.
+
+        check: called just before the file is written; what it raises keeps that from happening.
 
         What serves already stays what it is, with its generation and its folded weights.
 
@@ -130,6 +132,8 @@ class Catalog(Entries):
         except Exception:  # no fault of the client's
             self._metrics.task_loads.labels("failed").inc()
             raise
+        if check is not None:
+            check()
         # Not of what lies there by now, which may be another's: that is yet to be looked at.
         self._looked_at.note(entry.path, self._files.write(entry.path, data))
         entry = replace(entry, wanted=True)

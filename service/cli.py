@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from service.errors import reason_of
 from service.logs import configure
 from service.settings import PREFIX, SECRETS, Settings
+from service.starting import ended_by_signals
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
         from service.supervisor import supervise  # noqa: PLC0415
 
         return supervise(settings)
-    # torch is imported from here on, so that neither --help nor a supervisor has to hold it.
-    from service.process import serve  # noqa: PLC0415
+    with ended_by_signals():
+        # torch is imported from here on, so that neither --help nor a supervisor has to hold it.
+        from service.process import prepare, serve  # noqa: PLC0415
 
-    return serve(settings)
+        server = prepare(settings)
+    return serve(server)
 
 
 def read_settings(arguments: argparse.Namespace) -> Settings:

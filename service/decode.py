@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
 
 from PIL import Image
 from torch import Tensor
@@ -19,6 +20,7 @@ from fpet.errors import ImageError
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
 from service.errors import BadImageError, ServiceError, TooLargeError, UnsupportedTypeError
+from service.turns import Turns
 
 # The longest side of a JPEG. Resizing takes memory in proportion to a side, even if the other is one pixel.
 MAX_SIDE = 65_535
@@ -45,8 +47,8 @@ class Decoder:
     who waits for its turn holds up no thread that could decode small ones.
 
     formats: those accepted, by Pillow's names in lower case; max_pixels: of an image, before it is resized; ahead: how
-    many images of a request are given to the pool at once, which takes them in order of time: with more those of others
-    would wait behind all of them. at_once: pixels of the largest that is not large.
+    many images are given to the pool at once, which takes them in order of time, and how many of a request wait to be:
+    with more those of others would wait behind all of them. at_once: pixels of the largest that is not large.
     """
 
     formats: tuple[str, ...]
@@ -59,19 +61,31 @@ class Decoder:
     def __post_init__(self) -> None:
         Image.init()
 
-    async def decode(self, images: Sequence[bytes], each: Sequence[Preprocessing]) -> list[list[Tensor]]:
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns(self.ahead)
+
+    @cached_property
+    def _turns_of_large(self) -> Turns:
+        return Turns(1)
+
+    async def decode(
+        self, images: Sequence[bytes], each: Sequence[Preprocessing], kind: Hashable = None
+    ) -> list[list[Tensor]]:
         """For each image uint8 [3, H, W] as each preprocessing asks for; an image is decoded once.
+
+        kind: whose images these are, such as a task's; kinds take turns.
 
         Raises:
             BadImageError, TooLargeError, UnsupportedTypeError: saying which image it is if there are several.
         """
         if len(images) == 1:  # as most requests have: a task for it would be the most of what happens here
-            return [await self._in_turn(images[0], each, "")]
-        turns = asyncio.Semaphore(self.ahead)
+            return [await self._in_turn(images[0], each, kind, "")]
+        waiting = asyncio.Semaphore(self.ahead)
 
         async def decoded(index: int, data: bytes) -> list[Tensor]:
-            async with turns:
-                return await self._in_turn(data, each, f"image {index}: ")
+            async with waiting:
+                return await self._in_turn(data, each, kind, f"image {index}: ")
 
         decoding = [asyncio.ensure_future(decoded(index, data)) for index, data in enumerate(images)]
         try:
@@ -80,12 +94,14 @@ class Decoder:
             for one in decoding:
                 one.cancel()  # those whose turn has not come need not be decoded
 
-    async def _in_turn(self, data: bytes, each: Sequence[Preprocessing], name: str) -> list[Tensor]:
+    async def _in_turn(self, data: bytes, each: Sequence[Preprocessing], kind: Hashable, name: str) -> list[Tensor]:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self.pool, self._pixels, data, each, name, self.at_once)
+            async with self._turns.turn(kind):
+                return await loop.run_in_executor(self.pool, self._pixels, data, each, name, self.at_once)
         except _LargeError:
-            return await loop.run_in_executor(self.large, self._pixels, data, each, name, self.max_pixels)
+            async with self._turns_of_large.turn(kind):
+                return await loop.run_in_executor(self.large, self._pixels, data, each, name, self.max_pixels)
 
     def _pixels(self, data: bytes, each: Sequence[Preprocessing], name: str, at_once: int) -> list[Tensor]:
         try:

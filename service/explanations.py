@@ -57,7 +57,7 @@ class Explanations:
             UnsupportedError: if the task's reduction forms no groups.
         """
         async with deadline.limit():
-            ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing])
+            ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing], task.header.name)
             return await asyncio.get_running_loop().run_in_executor(
                 self._pool, lambda: show(pixels, self._engine.groups(Work(task, pixels)))
             )

@@ -11,8 +11,6 @@ from fpet.hardware.precision import bfloat16_speed_up, gains_by_bfloat16
 
 logger = logging.getLogger(__name__)
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
 
 def pick_device(name: str) -> torch.device:
     """`auto` is the first CUDA device if there is one, else the CPU."""

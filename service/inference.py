@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from service.batcher import Batcher, Done, Ticket
+from service.batcher import Batcher, Done
 from service.deadline import Deadline
 from service.decode import Decoder
 from service.errors import InvalidRequestError, OverloadedError
@@ -17,6 +17,7 @@ from service.folding import Folding
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
 from service.model.work import Group, Output, Work
+from service.places import Ticket
 from service.statistics import Statistics
 
 
@@ -61,7 +62,7 @@ class Inferences:
         """
         with ExitStack() as places:
             try:
-                ticket = places.enter_context(self._batcher.admit(len(tasks)))
+                ticket = places.enter_context(self._batcher.admit(len(tasks), [task.header.name for task in tasks]))
             except OverloadedError:
                 with self._counted(tasks):  # as what fails inside
                     raise
@@ -82,7 +83,8 @@ class Inferences:
             self._batcher.top_up(ticket, len(tasks) * len(images))
             admitted = loop.time()
             async with deadline.limit():
-                pixels = await self._decoder.decode(images, [task.header.preprocessing for task in tasks])
+                each = [task.header.preprocessing for task in tasks]
+                pixels = await self._decoder.decode(images, each, tasks[0].header.name)
             decoded = loop.time() - admitted
             self._metrics.decode_seconds.observe(decoded)
             own = zip(tasks, zip(*pixels, strict=True), strict=True)

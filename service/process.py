@@ -23,11 +23,8 @@ _SWITCH_SECONDS = 0.0005
 _YOUNG = 10_000
 
 
-def serve(settings: Settings, siblings: Siblings = ALONE, sockets: list[socket.socket] | None = None) -> int:
-    """Serves until a signal; returns the exit code, 1 if the service could not start. The process ends with the same
-    code if threads of the service do not end.
-
-    sockets: to listen on, for a process that is one of several; else those of the settings' address.
+def prepare(settings: Settings, siblings: Siblings = ALONE) -> Server:
+    """Loads all that lasts as long as the process.
 
     Raises:
         FpetError: if the backbone or the task folder cannot be used.
@@ -35,6 +32,15 @@ def serve(settings: Settings, siblings: Siblings = ALONE, sockets: list[socket.s
     configure(settings.log_level, settings.log_format)
     server = Server(create_app(settings, siblings), settings)
     settle()
+    return server
+
+
+def serve(server: Server, sockets: list[socket.socket] | None = None) -> int:
+    """Serves until a signal; returns the exit code, 1 if the service could not start. The process ends with the same
+    code if threads of the service do not end.
+
+    sockets: to listen on, for a process that is one of several; else those of the settings' address.
+    """
     server.run(sockets)
     return FAILED if server.failed else 0
 

@@ -175,14 +175,14 @@ def _reason(complaint: Connection) -> str | None:
 
 def _serve(settings: Settings, siblings: Siblings, sockets: Sequence[socket.socket], complaining: Connection) -> None:
     """What each of them does. Signals reach it through its parent alone, whose end it does not outlive."""
-    from service.process import serve  # noqa: PLC0415
+    from service.process import prepare, serve  # noqa: PLC0415
 
     assert siblings.folder is not None, "it is one of several"
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, args=(longest_end(settings),), daemon=True).start()
     try:
         with held(siblings.folder):
-            code = serve(settings, siblings, list(sockets))
+            code = serve(prepare(settings, siblings), list(sockets))
     except FpetError as error:
         complaining.send(str(error))
         sys.exit(FAILED)

@@ -11,7 +11,8 @@ from serving import Serving
 @contextmanager
 def taken(service: Serving, places: int) -> Iterator[None]:
     """So many places of the queue are taken."""
-    admission = service.runtime.batcher.admit(places)
+    kinds = [entry.name for entry in service.runtime.catalog.entries()]  # so that none has a place beyond those
+    admission = service.runtime.batcher.admit(places, kinds)
     service.on_loop(admission.__enter__)
     try:
         yield

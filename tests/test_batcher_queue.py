@@ -54,6 +54,27 @@ async def test_a_ticket_grows_as_far_as_there_are_places() -> None:
         assert (subject.queued, subject.full) == (0, False)
 
 
+async def test_a_full_queue_has_a_batch_more_for_kinds_that_have_no_place() -> None:
+    with batching() as (subject, _), subject.admit(7, ["hot"]), subject.admit(1, ["hot", "warm"]):
+        assert subject.full
+        for kinds in (["hot"], ["warm"], ["cold", "hot"], []):
+            with (
+                pytest.raises(OverloadedError, match="8 places, 8 are taken and 1 are needed"),
+                subject.admit(1, kinds),
+            ):
+                pytest.fail("admitted")
+        with subject.admit(1, ["cold"]) as ticket:
+            subject.top_up(ticket, 4)
+            with pytest.raises(OverloadedError, match="12 places, 8 are taken and 5 are needed"):
+                subject.top_up(ticket, 5)
+            for kinds in (["cold"], ["cooler"]):  # the batch is one for all of them
+                with pytest.raises(OverloadedError), subject.admit(1, kinds):
+                    pytest.fail("admitted")
+            await subject.submit(ticket, [("a", item) for item in range(4)], Deadline.after(20))
+        with subject.admit(1, ["cold"]):
+            assert subject.queued == 9
+
+
 async def test_a_place_is_free_again_once_its_item_runs() -> None:
     with batching(max_queue=1) as (subject, model):
         model.gate.clear()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import os
 import resource
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from service.catalog import Catalog
 from service.errors import StorageError
 from service.metrics import Metrics
 from service.tasks.folder import TaskFolder
+
+_OTHER = Path("/dev/shm")
 
 
 @pytest.fixture
@@ -34,6 +38,25 @@ def catalog(file: Path, metrics: Metrics) -> Catalog:
     catalog = catalog_of(file.parent, metrics)
     catalog.load("digits")
     return catalog
+
+
+@pytest.mark.skipif(not _OTHER.is_dir() or _OTHER.stat().st_dev == Path.cwd().stat().st_dev, reason="one file system")
+def test_an_unmounted_folder_takes_no_task_along(file: Path, tmp_path: Path, metrics: Metrics) -> None:
+    """What was mounted there is gone, and what lies below is empty."""
+    (tmp_path / "place").symlink_to(file.parent)
+    catalog = catalog_of(tmp_path / "place", metrics)
+    task = catalog.load("digits").task
+    with tempfile.TemporaryDirectory(dir=_OTHER) as below:
+        (tmp_path / "place").unlink()
+        (tmp_path / "place").symlink_to(below)
+        with pytest.raises(TaskError, match="the task folder is empty, and of another file system than it was"):
+            catalog.due()
+        assert catalog.loaded("digits") is task
+        write_task(
+            Path(below) / "other.safetensors", dataclasses.replace(small_header(BACKBONE), name="other"), BACKBONE
+        )
+        assert catalog.due() == ["digits", "other"]  # another one was mounted, on purpose
+        assert catalog.find("digits") is None
 
 
 def test_a_folder_that_is_gone_for_a_moment_takes_no_task_along(catalog: Catalog, file: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from serving import write_task
 from small import small_header
 
 from service.catalog import Catalog
-from service.errors import InvalidTaskError, StorageError
+from service.errors import ConflictError, InvalidTaskError, StorageError
 from service.metrics import Metrics
 from service.tasks.folder import TaskFolder
 
@@ -61,6 +61,23 @@ def test_what_another_puts_right_after_is_seen_at_the_next_look(catalog: Catalog
             replaced.result()
             scan(catalog)
             assert catalog.loaded("digits").digest == hashlib.sha256(theirs).hexdigest()
+
+
+def test_what_came_while_a_task_was_built_can_keep_it_from_being_written(catalog: Catalog, file: Path) -> None:
+    data, task = file.read_bytes(), catalog.loaded("digits")
+    write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
+    ours = file.read_bytes()
+    file.write_bytes(data)
+
+    def check() -> None:
+        file.write_bytes(b"another's")
+        raise ConflictError("the folder has another file")
+
+    with pytest.raises(ConflictError):
+        catalog.put("digits", ours, check)
+    assert (file.read_bytes(), catalog.loaded("digits")) == (b"another's", task)
+    file.write_bytes(data)
+    assert (catalog.entry("digits").state, scan(catalog)) == ("loaded", [catalog.entry("digits")])
 
 
 def test_the_same_bytes_put_again_stay_what_they_are(catalog: Catalog, file: Path, metrics: Metrics) -> None:

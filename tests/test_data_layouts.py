@@ -87,7 +87,16 @@ def test_it_is_no_split_either(halves: Path) -> None:
     assert load(halves).labels == ("ant", "bee")
 
 
-@pytest.mark.parametrize("names", [("Training", "Testing"), ("Train", "Test", "Valid"), ("TRAIN", "test", "other")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Training", "Testing"),
+        ("Train", "Test", "Valid"),
+        ("TRAIN", "test", "other"),
+        ("train", "dev"),
+        ("Train", "Eval"),
+    ],
+)
 def test_splits_by_other_names_are_not_taken_for_classes(names: tuple[str, ...], tmp_path: Path) -> None:
     for i, name in enumerate(names):
         classes(tmp_path / name, {"ant": 3, "bee": 3}, first=10 * i)
@@ -119,6 +128,16 @@ def test_classes_that_look_the_same_are_refused(tmp_path: Path) -> None:
         classes(tmp_path, {name: 3}, first=10 * i)
     with pytest.raises(DataError, match=r"the class folders 'cafe\\u0301' and 'caf\\xe9' look the same"):
         load(tmp_path)
+
+
+def test_an_accent_written_apart_is_the_same_class(tmp_path: Path) -> None:
+    """As where a Mac wrote one of the folders."""
+    whole, apart = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
+    classes(tmp_path / "train", {apart: 20, "bee": 20})
+    classes(tmp_path / "test", {whole: 3, "bee": 3}, first=100)
+    data = load(tmp_path)
+    assert data.labels == ("bee", whole)
+    assert data.test.targets.tolist() == [0] * 3 + [1] * 3
 
 
 def test_all_that_lies_beside_the_class_folders_is_named(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pictures
@@ -11,6 +12,7 @@ import pytest
 import torch
 from PIL import Image, features
 
+from fpet.cli import main
 from fpet.data.pictures import ImageFiles, Picture, check_pictures
 from fpet.errors import DataError
 
@@ -71,6 +73,47 @@ def test_what_cannot_be_read_is_named_once(name: str, reason: str, tmp_path: Pat
         ImageFiles((tmp_path / name,))[0]
     assert str(error.value).count(str(tmp_path)) == 1
     assert "Errno" not in str(error.value)
+
+
+def test_a_film_beside_pictures_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.mov"
+    with path.open("wb") as film:
+        film.truncate(2**28)
+    tracemalloc.start()
+    try:
+        checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    assert checked.broken == ("a.mov: this is in no picture format that is read here",)
+
+
+def test_a_picture_of_too_many_pixels_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pillow takes what is large for an attack, and warns of what is half as large."""
+    for label in ("a", "b"):
+        for i in range(20):
+            (tmp_path / label).mkdir(exist_ok=True)
+            Image.new("RGB", (30, 30), (i, 0, len(label))).save(tmp_path / label / f"{i}.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 899)
+    options = [
+        "train",
+        "--name",
+        "a",
+        "--epochs",
+        "0",
+        "--data",
+        str(tmp_path),
+        "--output",
+        str(tmp_path / "a.safetensors"),
+    ]
+    assert main(options) == 2  # for having no epochs
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 400)
+    assert main([*options, "--epochs", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "0.png: it has more than 800 pixels; make it smaller" in said
+    assert "Warning" not in said
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="Pillow without AVIF")

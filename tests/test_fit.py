@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 import pytest
 import torch
 from serving import Files
 from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
-from torch import Tensor
+from torch import Tensor, nn
 
 from fpet.backbone import Backbone, save_backbone
 from fpet.cli import main
@@ -90,6 +90,21 @@ def test_a_file_says_what_was_searched_and_else_nothing_of_it(
     described, _ = finish(fitted)
     assert [tried["scale"] for tried in described.provenance.get("scale_search", [])] == list(scales)
     assert ("scale_search" in described.provenance) is bool(scales)
+
+
+@pytest.mark.parametrize(("batch_size", "expected"), [(3, 3), (80, 64)])
+def test_no_test_takes_larger_batches_than_the_training(
+    batch_size: int, expected: int, backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    """Who trains in small ones may have no memory for others."""
+    recipe = dataclasses.replace(RECIPE, epochs=1, batch_size=batch_size)
+    larger = dataclasses.replace(digits, test=digits.train)
+    fitted = fit(small_header(backbone), backbone, larger, recipe, tmp_path / "run.checkpoint")
+    sizes: list[int] = []
+    embedding = cast(nn.Module, fitted.trained.model.vit.patch_embed)
+    with embedding.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0]))):
+        finish(fitted)
+    assert max(sizes) == min(expected, len(digits.train))
 
 
 def test_a_broken_search_ends_like_an_unbroken_one(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:

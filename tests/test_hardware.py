@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from fpet.hardware.cores import cores, quota
-from service.hardware import DTYPES, name_dtype, pick_device, share_of_cores
+from fpet.hardware.precision import DTYPES
+from service.hardware import name_dtype, pick_device, share_of_cores
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")

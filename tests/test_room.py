@@ -16,9 +16,12 @@ from fpet.cli import main
 from fpet.data import Dataset, Split
 from fpet.errors import DataError
 from fpet.hardware.room import lacked_memory, most_memory
+from fpet.header import Method
 from fpet.preprocess import Preprocessing
+from fpet.task import new_model, save_task
 from fpet.training.recipe import Recipe
 from fpet.training.train import train
+from fpet.untrained import preprocessing_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -94,3 +97,16 @@ def test_a_step_that_does_not_fit_is_one_line(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("fpet: there is not enough memory; a smaller --batch-size takes less: ")
     assert "DefaultCPUAllocator" in said
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_nor_is_a_test_that_does_not_fit_a_traceback(
+    backbone: Backbone, backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide = dataclasses.replace(small_header(backbone), adapter=Method("adaptformer", {"dim": 20_000}))
+    task = dataclasses.replace(wide, labels=tuple(map(str, range(10))), preprocessing=preprocessing_of(backbone))
+    save_task(tmp_path / "wide.safetensors", task, new_model(task, backbone))
+    options = ["--task", str(tmp_path / "wide.safetensors"), "--backbone", str(backbone_file), "--data", "digits"]
+    assert main(["evaluate", *options, "--batch-size", "500"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("fpet: there is not enough memory; a smaller --batch-size takes less: ")

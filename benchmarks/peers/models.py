@@ -18,11 +18,11 @@ from fpet.backbone import Backbone
 from fpet.errors import TaskError
 from fpet.files import write_safetensors
 from fpet.fold import fold
+from fpet.hardware.precision import DTYPES
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from fpet.timm_checkpoint import timm_state
-from service.hardware import DTYPES
 
 import timm  # isort: skip  # once fpet has declared what timm needs of torchvision
 

@@ -17,10 +17,9 @@ from fpet.data import SOURCES, Dataset, Reading, load_dataset, load_source
 from fpet.embedded import default_backbone, task_path
 from fpet.errors import BackboneError, TaskError, UnsupportedError
 from fpet.files import exists
-from fpet.hardware.precision import slowness
+from fpet.hardware.precision import DTYPES, slowness
 from fpet.preprocess import Triple
 from fpet.task import Task
-from fpet.training.recipe import PRECISIONS
 from fpet.untrained import preprocessing_of
 from fpet.vit import check_parity
 
@@ -77,7 +76,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     """Adds --precision, which `precision` reads."""
     parser.add_argument(
         "--precision",
-        choices=list(PRECISIONS),
+        choices=list(DTYPES),
         default="float32",
         help="of weights and activations in this process (default: %(default)s)",
     )
@@ -165,7 +164,7 @@ def precision(arguments: argparse.Namespace) -> torch.dtype:
     """The type of --precision; says on standard error if --device, which must be usable, does not gain by it."""
     if slow := slowness(arguments.precision, torch.device(arguments.device)):
         tell(f"{slow}; leave out --precision")
-    return PRECISIONS[arguments.precision] or torch.float32
+    return DTYPES[arguments.precision]
 
 
 def open_backbone(

@@ -14,10 +14,9 @@ import torch
 from fpet.backbone import Backbone
 from fpet.commands import method_options, options
 from fpet.commands.tell import tell
-from fpet.errors import TaskError, UnsupportedError
+from fpet.errors import UnsupportedError
 from fpet.hardware.allocator import keep_freed_memory
-from fpet.hardware.precision import slowness
-from fpet.hardware.room import lacked_memory
+from fpet.hardware.precision import DTYPES, slowness
 from fpet.header import TaskHeader
 from fpet.linear import FULL_PRECISION
 from fpet.locks import sole_writer
@@ -26,9 +25,8 @@ from fpet.task import save_task
 from fpet.training.checkpoint import check_log
 from fpet.training.fit import Fitted, check_fit, checkpoints_of, finish, fit
 from fpet.training.parallel import Group, joined, local_device
-from fpet.training.recipe import PRECISIONS, Recipe
+from fpet.training.recipe import Recipe
 from fpet.untrained import new_header
-from fpet.words import reason
 
 _DESCRIPTION = """Fits an adapter, a token reduction and a head to the training images of a data set, with the backbone
 frozen. The epoch, and if asked the adapter's scale, is chosen on the validation images; at the end the test images are
@@ -45,14 +43,14 @@ _RECIPE_HELP = {
     "weight_decay": "weight decay of AdamW",
     "drop_path": "stochastic depth rate of the last block, 0 to below 1, rising linearly from 0 at the first",
     "validate_every": "epochs between validations",
-    "precision": f"of matrix products: {', '.join(PRECISIONS)}; float16 on a GPU only",
+    "precision": f"of matrix products: {', '.join(DTYPES)}; float16 on a GPU only",
     "seed": "of initial weights, order of images, dropout and stochastic depth",
 }
 # What a service of the folder serves is replaced at once, never half written.
 _INSTEAD = "; to train a task anew that is served, name another folder's --output, and then move or PUT that file here"
-_CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(PRECISIONS)}
+_CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(DTYPES)}
 # What follows from other numbers of the recipe, unless it is given.
-_DERIVED = {"warmup_epochs": f"a tenth of the epochs, at most {Recipe.warmup_epochs}"}
+_DERIVED = {"warmup_epochs": f"a tenth of 20 epochs or more, at most {Recipe.warmup_epochs}"}
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -101,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     arguments.device = local_device(arguments.device)
     backbone = options.backbone(arguments)
-    with _told_without_memory(), ExitStack() as writing:  # held until the file is there, when the group has been left
+    with ExitStack() as writing:  # held until the file is there, when the group has been left
         with joined(torch.device(arguments.device)) as group:
             if group.rank == 0:
                 writing.enter_context(sole_writer(output))
@@ -154,17 +152,6 @@ def _warn(recipe: Recipe, device: torch.device) -> None:
         tell(f"{recipe.caution}; give fewer --warmup-epochs")
     if slow := slowness(recipe.precision, device):
         tell(f"{slow}; leave out --precision")
-
-
-@contextmanager
-def _told_without_memory() -> Iterator[None]:
-    """Raises TaskError in place of Python's and torch's errors for memory that could not be had."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not lacked_memory(error):
-            raise
-        raise TaskError(f"there is not enough memory; a smaller --batch-size takes less: {reason(error)}") from error
 
 
 @contextmanager

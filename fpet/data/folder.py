@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from fpet.data.listing import class_names, visible
+from fpet.data.listing import class_names, composed, visible
 from fpet.data.pictures import Checked, Picture, check_pictures, copies, refuse_gaps, to_dataset
 from fpet.data.reading import Reading
 from fpet.data.sample import stratified_order
@@ -23,8 +23,8 @@ _SHARES = {**_VAL_SHARE, "test": 0.2}
 _VALIDATION = ("val", "valid", "validation")
 _NAMES = {"train", *_VALIDATION, "test"}
 _NEEDED = ("train", "test")
-_SPLIT_LIKE = {*_NAMES, "training", "testing"}
-_VALIDATION_LIKE = {*_VALIDATION, "dev", "eval"}
+_VALIDATION_LIKE = {*_VALIDATION, "validate", "dev", "eval"}
+_SPLIT_LIKE = {*_NAMES, *_VALIDATION_LIKE, "training", "testing"}
 
 
 def has_splits(root: Path) -> bool:
@@ -198,10 +198,10 @@ def _folder_names(root: Path) -> set[str]:
 def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:
     index = {label: i for i, label in enumerate(labels)}
     found = visible(folder)
-    if strays := [str(path) for path in found if path.name not in index or not path.is_dir()]:
+    if strays := [str(path) for path in found if composed(path.name) not in index or not path.is_dir()]:
         what = "is not a class folder" if len(strays) == 1 else "are not class folders"
         raise DataError(f"{first(strays)} {what}: the classes are {first(labels)}")
-    pictures = [Picture(path, index[label.name]) for label in found for path in _files(label)]
+    pictures = [Picture(path, index[composed(label.name)]) for label in found for path in _files(label)]
     if not pictures:
         raise DataError(f"{folder} holds no images: expected {folder.name}/<class>/<image>")
     return pictures

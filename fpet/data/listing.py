@@ -27,22 +27,27 @@ def visible(folder: Path) -> list[Path]:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """The folders in it, sorted.
+    """The names of the folders in it, `composed` and sorted.
 
     Raises:
         DataError: if there are not two, or the name of one cannot be a label, or looks like another's.
     """
-    labels = tuple(path.name for path in visible(folder) if path.is_dir())
-    if len(labels) < 2:
-        raise DataError(f"{folder} has {count(len(labels), 'class folder')}: a classification needs two")
-    for label in labels:
+    names = [path.name for path in visible(folder) if path.is_dir()]
+    if len(names) < 2:
+        raise DataError(f"{folder} has {count(len(names), 'class folder')}: a classification needs two")
+    for label in names:
         if any(category(character) in _UNSPEAKABLE for character in label):
             raise DataError(f"{folder}: the class folder {label!r} has a control character in its name; rename it")
     alike: dict[str, str] = {}
-    for label in labels:
-        other = alike.setdefault(normalize("NFC", label), label)
+    for label in names:
+        other = alike.setdefault(composed(label), label)
         if other != label:
             raise DataError(
                 f"{folder}: the class folders {other!a} and {label!a} look the same; put their pictures into one"
             )
-    return labels
+    return tuple(sorted(alike))
+
+
+def composed(name: str) -> str:
+    """A name with each accented letter as one character (NFC): a Mac may write letter and accent apart."""
+    return normalize("NFC", name)

@@ -7,7 +7,6 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -166,13 +165,14 @@ def _look(path: Path) -> tuple[str, str]:
     try:
         if not path.is_file():
             return "", "this is no file" if path.exists() else "there is no such file"
-        data = path.read_bytes()
-        with _open(BytesIO(data)) as image:
-            image.draft(None, (1, 1))  # reads all of a JPEG, but makes an eighth of its pixels a side
-            to_rgb(image)
+        with path.open("rb") as file:  # not read whole: what lies beside pictures may be films
+            with _open(file) as image:
+                image.draft(None, (1, 1))  # reads all of a JPEG, but makes an eighth of its pixels a side
+                to_rgb(image)
+            file.seek(0)
+            return hashlib.file_digest(file, "sha256").hexdigest(), ""
     except _BROKEN as error:
         return "", _reason(error)
-    return hashlib.sha256(data).hexdigest(), ""
 
 
 def _open(file: IO[bytes]) -> Image.Image:
@@ -194,4 +194,6 @@ def _open(file: IO[bytes]) -> Image.Image:
 
 def _reason(error: Exception) -> str:
     """What is wrong with a picture, without its path, which stands before it."""
+    if isinstance(error, Image.DecompressionBombError) and Image.MAX_IMAGE_PIXELS is not None:
+        return f"it has more than {2 * Image.MAX_IMAGE_PIXELS} pixels; make it smaller"
     return (isinstance(error, OSError) and error.strerror) or str(error)

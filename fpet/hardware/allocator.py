@@ -6,8 +6,9 @@ import ctypes
 import platform
 
 # Of malloc.h.
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _HEAP = 2**26  # bytes; all threads but the first get their memory in pieces of so much
+_ARENAS = 8  # each keeps what its threads had at the most: by glibc there would be as many as threads
 
 _GLIBC = ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
@@ -24,6 +25,7 @@ def keep_freed_memory() -> None:
         _GLIBC.mallopt(_M_TRIM_THRESHOLD, -1)  # never
         # Nor a whole piece, which a thread whose others are just about full would take and return again and again.
         _GLIBC.mallopt(_M_TOP_PAD, _HEAP)
+        _GLIBC.mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def return_freed_memory() -> None:

@@ -16,6 +16,9 @@ from fpet.hardware.cpu import configure
 from fpet.hardware.paired_timing import alternate
 from fpet.hardware.threads import compute_in
 
+# By the names that recipes and settings have for them.
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
 # Rounding costs accuracy; and two timings of the same may differ by a few per cent.
 _WORTH = 1.05
 _ROUNDS = 5
@@ -55,7 +58,7 @@ def bfloat16_speed_up() -> float:
 
 
 def slowness(precision: str, device: torch.device) -> str:
-    """Says that this precision, a name of PRECISIONS, is no faster than float32 on this device; else empty."""
+    """Says that this precision, a name of DTYPES, is no faster than float32 on this device; else empty."""
     if precision != "bfloat16" or gains_by_bfloat16(device):
         return ""
     if device.type == "cuda":

@@ -88,7 +88,7 @@ def load_plan(path: Path) -> Plan:
 
     `data` and `seeds` are lists; a data set is a source's name or a folder, or a table such as
     `{ folder = "lists/pets", shots = 4, shots_seed = 1 }` with fields of `Reading`. `[recipe]` holds numbers
-    of `Recipe` for all, of which warmup_epochs is by default a tenth of the epochs, at most 10; each `[[method]]` has a
+    of `Recipe` for all, of which warmup_epochs is by default as `Recipe.warm_up` says; each `[[method]]` has a
     name and may have adapter, adapter_arguments, reducer, reducer_arguments, head_bits, search_scale and a recipe of
     its own on top.
 

@@ -27,6 +27,7 @@ from fpet.training.train import train
 
 logger = logging.getLogger(__name__)
 
+_TESTED_AT_ONCE = 64
 _SCALE = "scale"
 
 
@@ -137,7 +138,9 @@ def finish(fitted: Fitted) -> tuple[TaskHeader, Evaluation]:
     Raises:
         DataError, UnsupportedError: as `evaluate`.
     """
-    tested = evaluate(fitted.trained.model, fitted.dataset.test, fitted.header.preprocessing)
+    # In no larger batches than those of the training: there may be no memory for them.
+    size = min(_TESTED_AT_ONCE, fitted.recipe.batch_size)
+    tested = evaluate(fitted.trained.model, fitted.dataset.test, fitted.header.preprocessing, size)
     origin = provenance(fitted.dataset, fitted.recipe, fitted.trained, tested)
     if fitted.tried:
         origin["scale_search"] = fitted.tried

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-
+from fpet.hardware.precision import DTYPES
 from fpet.json_values import is_finite
 from fpet.words import count
 
-# name -> dtype of autocast
-PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
 _WHOLE = ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed")
+_RAMP = 20  # epochs of a training, of which a tenth is a ramp
 # Of whole numbers. Torch takes seeds up to twice that: those of epochs and processes lie above the recipe's.
 _LIMIT = 2**63
 
@@ -63,8 +60,8 @@ class Recipe:
         for name in _WHOLE:
             if getattr(self, name) >= _LIMIT:
                 raise ValueError(f"{name} = {getattr(self, name)} should be below 2**63")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(PRECISIONS)}")
+        if self.precision not in DTYPES:
+            raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(DTYPES)}")
         self._check_schedule()
 
     def _check_schedule(self) -> None:
@@ -97,8 +94,9 @@ class Recipe:
 
     @staticmethod
     def warm_up(epochs: int) -> int:
-        """The epochs of warm-up that go with so many of training: a tenth, as 10 with 100, and no more than those."""
-        return min(Recipe.warmup_epochs, epochs // 10)
+        """The epochs of warm-up that go with so many of training: a tenth, as 10 with 100, and no more than those; none
+        with fewer than 20, as one epoch has no rates between the lowest and the highest."""
+        return min(Recipe.warmup_epochs, epochs // 10) if epochs >= _RAMP else 0
 
     def validates_after(self, epoch: int) -> bool:
         """Whether the weights are validated after this epoch, counted from 0."""

@@ -17,6 +17,7 @@ from fpet.classes import check_classes
 from fpet.data import Dataset
 from fpet.errors import DataError, DivergedError, UnsupportedError
 from fpet.hardware.graphs import CudaGraphs
+from fpet.hardware.precision import DTYPES
 from fpet.hardware.room import refuse_excess
 from fpet.header import TaskHeader
 from fpet.task import check_backbone, new_model
@@ -24,7 +25,7 @@ from fpet.training.captured_step import captured
 from fpet.training.checkpoint import LOG_COLUMNS, Best, Checkpoint, run_identity
 from fpet.training.memory import saved_bytes
 from fpet.training.parallel import ALONE, Group
-from fpet.training.recipe import PRECISIONS, Recipe
+from fpet.training.recipe import Recipe
 from fpet.vit import AdaptedViT
 from fpet.words import count
 
@@ -230,8 +231,9 @@ def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocas
     """
     if precision == "float16" and device.type != "cuda":
         raise UnsupportedError(f"float16 is for training on a GPU; on {device.type} there is bfloat16")
-    dtype = PRECISIONS[precision]
-    autocast = torch.autocast(device.type, dtype, enabled=dtype is not None)
+    dtype = DTYPES[precision]
+    exact = dtype is torch.float32
+    autocast = torch.autocast(device.type, None if exact else dtype, enabled=not exact)
     return autocast, torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -65,8 +66,9 @@ async def put_task(
 
     def put() -> tuple[bool, Entry]:
         check(conditions, runtime, task)
-        check_file(conditions, runtime, task)
-        return runtime.catalog.find(task) is None, runtime.catalog.put(task, data)
+        new, unread = runtime.catalog.find(task) is None, partial(check_file, conditions, runtime, task)
+        unread()  # and once more when the task is built, which takes time
+        return new, runtime.catalog.put(task, data, unread)
 
     async with whole.changes.followed(task):
         new, entry = await runtime.administer(put)

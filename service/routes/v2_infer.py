@@ -7,13 +7,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from service.batcher import Ticket
 from service.deadline import Deadline
 from service.http.disconnect import unless_gone
 from service.http.exchange import Exchange, inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.model.loaded import LoadedTask
+from service.places import Ticket
 from service.routes.dependencies import DeadlineHeader, deadline_after, runtime_of
 from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
 from service.routes.reporting import note, timing_headers, timings

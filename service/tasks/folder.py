@@ -29,6 +29,7 @@ class TaskFolder:
             raise TaskError(f"{path}: the task folder does not exist")
         self._path = path
         self._max_bytes = max_bytes
+        self._device = path.stat().st_dev
         self._skipped: set[Path] = set()
         for left in remove_abandoned(path):
             logger.info("removed %s, left by a process that was killed while it wrote", left.name)
@@ -37,12 +38,16 @@ class TaskFolder:
         """The task files, each by the name that its task must have.
 
         Raises:
-            TaskError: if the folder cannot be listed, as while it is not mounted: that says nothing about its files.
+            TaskError: if the folder cannot be listed, or is empty and of another file system than it was, as while it
+                is not mounted: that says nothing about its files.
         """
         try:
-            paths = sorted(self._path.iterdir())
+            paths, device = sorted(self._path.iterdir()), self._path.stat().st_dev
         except OSError as error:
             raise TaskError(f"{self._path}: the task folder cannot be listed: {error.strerror}") from error
+        if not paths and device != self._device:
+            raise TaskError(f"{self._path}: the task folder is empty, and of another file system than it was")
+        self._device = device
         visible = [path for path in paths if path.suffix == SUFFIX and not path.name.startswith(".")]
         self._skipped.intersection_update(visible)  # of names that are gone nothing is kept
         return {path.stem: path for path in visible if self._can_be_told(path)}

@@ -1,0 +1,52 @@
+"""A signal ends a process that starts, also as the first of a container."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+_START = """if True:
+    import os, signal, sys
+    from service.starting import ended_by_signals
+    number = int(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with ended_by_signals():
+        print("starting", os.getpid(), flush=True)
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    print("started")
+"""
+_FIRST = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+
+
+def start(number: int, *before: str) -> subprocess.CompletedProcess[str]:
+    command = [*before, sys.executable, "-c", _START, str(number)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def has_namespaces() -> bool:
+    try:
+        return subprocess.run([*_FIRST, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_as_by_default(number: signal.Signals) -> None:
+    ended = start(number)
+    assert (ended.returncode, ended.stdout.split()[0]) == (-number, "starting")
+    assert "started" not in ended.stdout
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="no namespace of processes can be made here")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_first_of_a_container(number: signal.Signals) -> None:
+    ended = start(number, *_FIRST)
+    assert (ended.returncode, ended.stdout) == (128 + number, "starting 1\n")
+
+
+def test_what_is_ignored_stays_so() -> None:
+    assert start(signal.SIGINT).stdout.split()[-1] == "started"

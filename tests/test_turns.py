@@ -1,0 +1,78 @@
+"""Few use a thing at once, and those who wait come by kind in rotation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.turns import Turns
+
+pytestmark = pytest.mark.anyio
+
+
+class Users:
+    """They note when they come, and stay until they are let go."""
+
+    def __init__(self, count: int) -> None:
+        self.turns = Turns(count)
+        self.came: list[str] = []
+        self.leave = asyncio.Event()
+
+    async def use(self, name: str) -> None:
+        async with self.turns.turn(name[0]):
+            self.came.append(name)
+            await self.leave.wait()
+
+
+def started(users: Users, *names: str) -> list[asyncio.Task[None]]:
+    return [asyncio.create_task(users.use(name)) for name in names]
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_of_many_of_a_kind_one_comes_before_each_other_kind() -> None:
+    users = Users(2)
+    tasks = started(users, "a1", "a2", "a3", "a4", "a5", "b1", "c1", "b2")
+    await settled()
+    assert users.came == ["a1", "a2"]
+    users.leave.set()
+    await asyncio.gather(*tasks)
+    assert users.came == ["a1", "a2", "a3", "b1", "c1", "a4", "b2", "a5"]
+
+
+async def test_who_leaves_while_waiting_takes_no_turn_along() -> None:
+    users = Users(1)
+    first, second, third = started(users, "a1", "a2", "b1")
+    await settled()
+    second.cancel()
+    await settled()
+    users.leave.set()
+    await asyncio.gather(first, third)
+    assert users.came == ["a1", "b1"]
+
+
+async def test_a_turn_that_comes_as_its_user_leaves_is_the_next_ones() -> None:
+    users = Users(1)
+    first, second, third = started(users, "a1", "a2", "a3")
+    await settled()
+    first.cancel()  # its turn is the second's at once, which is cancelled before it runs
+    await asyncio.sleep(0)
+    second.cancel()
+    users.leave.set()
+    await third
+    assert users.came[-1] == "a3"
+    async with users.turns.turn("b"):  # none is lost
+        pass
+
+
+async def test_who_fails_gives_its_turn_back() -> None:
+    turns = Turns(1)
+    with pytest.raises(ZeroDivisionError):
+        async with turns.turn("a"):
+            raise ZeroDivisionError
+    async with turns.turn("a"):
+        pass
