@@ -1,10 +1,12 @@
-"""Time of a forward with token reduction, to that without, for several numbers of images, as Markdown.
+"""Time of a forward with token reduction, to that without and to the bare backbone's, for several numbers of images, as
+Markdown.
 
 python -m benchmarks.forward_cost --device cuda --precision bfloat16
 
-Random images and random weights, of the precision throughout as in service, with the two alternating so that both meet
-the same machine. On a GPU they are replayed from CUDA graphs, as in service too: without them it would wait for Python.
-Nothing else should run beside it.
+Random images and random weights, of the precision throughout as in service, with the three alternating so that all
+meet the same machine. The bare backbone has a head alone; with --folded, so do the others, their adapters folded. On a
+GPU they are replayed from CUDA graphs, as in service too: without them it would wait for Python. Nothing else should
+run beside it.
 """
 
 from __future__ import annotations
@@ -23,18 +25,23 @@ from benchmarks.markdown import table
 from benchmarks.rounds import ratios, spread
 from fpet.backbone import Backbone
 from fpet.commands import options
+from fpet.fold import fold
 from fpet.hardware.allocator import keep_freed_memory
 from fpet.hardware.graphs import CudaGraphs
 from fpet.hardware.precision import DTYPES
+from fpet.header import Method
 from fpet.task import Task, new_model, save_task
 from fpet.untrained import new_header, preprocessing_of
 
 _WARM_UP = 3  # forwards that are not timed
-_HEAD = ("images", "tokens without", "tokens with", "time ratio", "spread")
+_HEAD = ("images", "tokens without", "tokens with", "time ratio", "spread", "to the bare backbone", "spread")
+_BARE: cost.Methods = (Method("none"), Method("none"))
 _LABELS = tuple(map(str, range(100)))
 
 
-def forward(backbone: Backbone, methods: cost.Methods, images: Tensor) -> tuple[Callable[[], object], int]:
+def forward(
+    backbone: Backbone, methods: cost.Methods, images: Tensor, *, folded: bool
+) -> tuple[Callable[[], object], int]:
     """What computes the logits of images [B, 3, H, W] and waits for them; how many tokens it ends with."""
     adapter, reducer = methods
     header = new_header("cost", _LABELS, backbone, adapter=adapter, reducer=reducer)
@@ -42,6 +49,7 @@ def forward(backbone: Backbone, methods: cost.Methods, images: Tensor) -> tuple[
         file = Path(folder, "cost.safetensors")
         save_task(file, header, new_model(header, backbone))
         model = Task.load(file).build(backbone)  # whose weights of few bits are rounded, and not in every forward
+    model = fold(model) if folded else model
 
     def compute() -> Tensor:
         with torch.inference_mode():
@@ -69,10 +77,15 @@ def main(arguments: argparse.Namespace) -> None:
     rows: list[Sequence[str]] = []
     for count in arguments.images:
         images = torch.randn(count, 3, *size, dtype=dtype, device=arguments.device)
-        (full, tokens), (reduced, fewer) = (forward(backbone, methods, images) for methods in both)
-        times = cost.times({"full": full, "reduced": reduced}, arguments.repeats, _WARM_UP)
-        each = ratios(times["reduced"], times["full"])
-        rows.append((str(count), str(tokens), str(fewer), f"{statistics.median(each):.3f}", spread(each)))
+        (full, tokens), (reduced, fewer), (bare, _) = (
+            forward(backbone, methods, images, folded=arguments.folded) for methods in (*both, _BARE)
+        )
+        times = cost.times({"full": full, "reduced": reduced, "bare": bare}, arguments.repeats, _WARM_UP)
+        cells = [str(count), str(tokens), str(fewer)]
+        for other in ("full", "bare"):
+            each = ratios(times["reduced"], times[other])
+            cells += [f"{statistics.median(each):.3f}", spread(each)]
+        rows.append(cells)
     print(table(_HEAD, rows))
     print(f"{cost.conditions(arguments, both[0][0])}; medians of {arguments.repeats} forwards, timed in turn")
 
@@ -83,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--images", type=options.positive, nargs="+", default=[1, 8, 32], metavar="N", help="(default: 1 8 32)"
     )
+    root.add_argument("--folded", action="store_true", help="with the adapter multiplied into the backbone's weights")
     return root
 
 

@@ -29,14 +29,20 @@ def test_an_epoch_has_as_many_steps_as_are_asked_for() -> None:
         assert training_cost.new_run(backbone, methods, 4, "float32", 3).steps == 3
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_forward_cost_is_measured_on_real_forwards(precision: str, capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--images", "1", "3", "--repeats", "2", "--precision", precision]
+@pytest.mark.parametrize(
+    ("precision", "adapter"), [("float32", "adaptformer"), ("bfloat16", "adaptformer"), ("float32", "lora")]
+)
+def test_forward_cost_is_measured_on_real_forwards(
+    precision: str, adapter: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--images", "1", "3", "--repeats", "2", "--precision", precision, "--adapter", adapter]
+    more += ["--folded"] if adapter == "lora" else []
     forward_cost.main(forward_cost.parser().parse_args([*SMALL, *more]))
     _, _, *lines, _, conditions = capsys.readouterr().out.splitlines()
     assert [line[: line.index("33 |") + 4] for line in lines] == ["| 1 | 65 | 33 |", "| 3 | 65 | 33 |"]
     for line in lines:
-        *_, ratio, spread = (cell.strip() for cell in line.strip("| ").split("|"))
-        least, _, most = spread.partition(" to ")
-        assert 0 < float(least) <= float(ratio) <= float(most)
-    assert f" with adaptformer, {precision}, CPU, " in conditions
+        cells = [cell.strip() for cell in line.strip("| ").split("|")]
+        for ratio, spread in (cells[3:5], cells[5:]):
+            least, _, most = spread.partition(" to ")
+            assert 0 < float(least) <= float(ratio) <= float(most)
+    assert f" with {adapter}, {precision}, CPU, " in conditions
