@@ -23,9 +23,11 @@ class Preprocessing:
     """Resizing, ignoring the aspect ratio, and normalisation.
 
     size: (height, width) in pixels; mean, std: per channel, of pixel values in [0, 1]; interpolation: antialiased.
+    Lists become tuples.
 
     Raises:
-        UnsupportedError: for a size below one pixel, a std that is not positive, or an unknown interpolation.
+        UnsupportedError: for another number of values, a size below one pixel, a std that is not positive, or an
+            unknown interpolation.
     """
 
     size: tuple[int, int]
@@ -34,6 +36,11 @@ class Preprocessing:
     interpolation: str = "bicubic"
 
     def __post_init__(self) -> None:
+        for name, length in (("size", 2), ("mean", 3), ("std", 3)):
+            values = tuple(getattr(self, name))
+            if len(values) != length:
+                raise UnsupportedError(f"{name} = {values}: it has {length} values")
+            object.__setattr__(self, name, values)
         if min(self.size) < 1:
             raise UnsupportedError(f"size = {self.size}: an image has at least one pixel")
         if min(self.std) <= 0:

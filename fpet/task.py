@@ -173,7 +173,10 @@ def check_backbone(path: Path | str, header: TaskHeader, backbone: Backbone) -> 
             f"{path}: the task belongs to the backbone {said.architecture} {said.fingerprint[:12]}, not to "
             f"{backbone.architecture} {backbone.fingerprint[:12]}{others}"
         )
-    # The same weights make another function with another pooling or number of heads.
+    # The same weights make another function by another activation, pooling or number of heads.
+    own = backbone.architecture
+    if said.architecture.partition(".")[0] != own.partition(".")[0]:  # what follows the dot names weights
+        raise TaskError(f"{path}: the task belongs to a backbone of {said.architecture}, not of {own}")
     if said.arguments != given:
         raise TaskError(f"{path}: the task belongs to a backbone made with {said.arguments}, not {given}")
     vit: Any = backbone.vit

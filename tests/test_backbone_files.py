@@ -95,6 +95,7 @@ def test_a_file_of_ours_knows_its_grid(tmp_path: Path) -> None:
     square = load_backbone(path, arguments={"img_size": 32})
     assert (square.resampled_from, square.geometry.grid) == ((2, 8), (4, 4))
     assert square.arguments == {**wide.arguments, "img_size": 32}
+    assert load_backbone(path, arguments={"img_size": [32, 32]}).arguments == square.arguments
     expected = stock(img_size=[16, 64])
     expected.load_state_dict(wide.vit.state_dict())
     expected.set_input_size([32, 32])

@@ -63,6 +63,18 @@ def test_it_starts_as_the_backbone() -> None:
         torch.testing.assert_close(full_model(backbone).features(images), bare.features(images))
 
 
+def test_it_trains_on_a_rounded_backbone_under_autocast() -> None:
+    backbone = backbone_of(ARCHITECTURE, {})
+    expected = full_model(backbone).features(images_for(backbone))
+    backbone.move("cpu", torch.bfloat16)
+    model = new_model(small_header(backbone, Method("full"), Method("none")), backbone).train()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model.features(images_for(backbone).bfloat16())
+    found.float().square().sum().backward()
+    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+    assert all(parameter.grad is not None for parameter in model.adapter.parameters())
+
+
 def test_it_is_timm_with_the_differences_added_to_its_weights() -> None:
     """Every tensor of the backbone moves by a random difference; the adapter is given the same."""
     backbone = backbone_of(ARCHITECTURE, {})

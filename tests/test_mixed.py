@@ -138,6 +138,8 @@ def test_a_weight_that_is_yet_to_be_rounded_is_refused() -> None:
         ({"reducer": Method("none")}, False),
         ({"preprocessing": Preprocessing((32, 16))}, False),
         ({"backbone": BackboneRef(ARCHITECTURE, ARGUMENTS, "that of other weights")}, False),
+        ({"backbone": BackboneRef("another of the same weights", ARGUMENTS, small_backbone().fingerprint)}, False),
+        ({"backbone": BackboneRef(ARCHITECTURE, {"global_pool": "avg"}, small_backbone().fingerprint)}, False),
     ],
 )
 def test_a_family_is_what_can_share_a_forward(changes: dict[str, Any], same: bool) -> None:

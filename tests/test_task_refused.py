@@ -61,6 +61,17 @@ def test_a_header_of_another_model_is_refused_when_saving(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_same_weights_in_another_architecture_are_another_backbone(tmp_path: Path, backbone: Backbone) -> None:
+    """With another activation, say. What follows a dot in a name of timm only says which weights it would load."""
+    model, own = new_model(header_of(backbone), backbone), header_of(backbone).backbone
+    other = header_of(backbone, backbone=dataclasses.replace(own, architecture="vit_tiny_patch16_gelu"))
+    with pytest.raises(TaskError, match=f"a backbone of vit_tiny_patch16_gelu, not of {ARCHITECTURE}$"):
+        save_task(tmp_path / "fruit.safetensors", other, model)
+    tagged = header_of(backbone, backbone=dataclasses.replace(own, architecture=f"{ARCHITECTURE}.augreg_in21k"))
+    save_task(tmp_path / "fruit.safetensors", tagged, model)
+    assert Task.load(tmp_path / "fruit.safetensors").build(backbone).backbone is backbone
+
+
 def test_a_model_that_does_not_say_its_methods_is_not_saved(tmp_path: Path, backbone: Backbone) -> None:
     made = new_model(header_of(backbone), backbone)
     model = AdaptedViT(backbone, made.adapter, made.reducer, made.head)

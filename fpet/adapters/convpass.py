@@ -47,7 +47,7 @@ class Bypass(nn.Module):
 class ConvpassBlock(BlockAdapter):
     """One bypass reads what the attention reads, norm1(x), the other what the MLP reads, norm2(x).
 
-    The bypasses are not under stochastic depth.
+    The bypasses are not under stochastic depth; in the published code each is, by a draw of its own.
     """
 
     def __init__(self, geometry: Geometry, dim: int, scale: float, dropout: float) -> None:

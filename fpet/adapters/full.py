@@ -40,7 +40,7 @@ class NormChange(nn.Module):
         self.shift = nn.Parameter(torch.zeros(channels))
 
     def forward(self, y: Tensor) -> Tensor:
-        return y * (1 + per_token(self.scale)) + per_token(self.shift)
+        return (y * (1 + per_token(self.scale)) + per_token(self.shift)).to(y.dtype)
 
 
 class FullBlock(BlockAdapter):
@@ -88,10 +88,12 @@ class Full(Adapter):
     def patch_embed(self, layer: nn.Module, images: Tensor) -> Tensor:
         size = cast(Any, layer).patch_size
         patches = F.unfold(images, size, stride=size).mT  # [B, P, patch_dim]
-        return super().patch_embed(layer, images) + linear(patches, self.patch_weight, self.patch_bias)
+        embedded = super().patch_embed(layer, images)
+        return embedded + linear(patches, self.patch_weight, self.patch_bias).to(embedded.dtype)
 
     def pos_embed(self, layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        return layer(x) + self.positions
+        placed = layer(x)
+        return placed + self.positions.to(placed.dtype)
 
     def norm(self, layer: nn.Module, x: Tensor) -> Tensor:
         return cast(Tensor, self.norm_change(layer(x)))

@@ -78,6 +78,9 @@ class Description:
         """
         if architecture not in (None, self.architecture):
             raise BackboneError(f"the file is of {self.architecture}, not of {architecture}")
+        size = arguments.get("img_size")
+        if isinstance(size, (list, tuple)) and len(set(size)) == 1:  # as one number: tasks are compared by what it says
+            arguments = {**arguments, "img_size": size[0]}
         for name, value in arguments.items():
             if name not in _ADJUSTABLE and self.arguments.get(name) != value:
                 raise BackboneError(f"{name} = {value}: the file says itself how its weights are used")

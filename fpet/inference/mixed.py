@@ -7,6 +7,7 @@ in are tensors alone: there is one model for all of them, and of each task one p
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ def family(header: TaskHeader) -> str:
     methods = [
         _shape(registry, method) for registry, method in ((ADAPTERS, header.adapter), (REDUCERS, header.reducer))
     ]
-    return json.dumps([header.backbone.fingerprint, *methods, header.preprocessing.size], sort_keys=True)
+    return json.dumps([dataclasses.asdict(header.backbone), *methods, header.preprocessing.size], sort_keys=True)
 
 
 class Template:
