@@ -43,8 +43,9 @@ class Turns:
             raise
 
     def _pass_on(self) -> None:
-        if self._waiting:
+        while self._waiting:
             _, (turn,), _ = self._waiting.take(1, lambda _: 1)
-            turn.set_result(None)
-        else:
-            self._free += 1
+            if not turn.done():  # as when who waits was cancelled, and has not left yet
+                turn.set_result(None)
+                return
+        self._free += 1

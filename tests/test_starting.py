@@ -13,6 +13,7 @@ _START = """if True:
     from service.starting import ended_by_signals
     number = int(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which it is not under nohup
     with ended_by_signals():
         print("starting", os.getpid(), flush=True)
         os.kill(os.getpid(), number)

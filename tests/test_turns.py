@@ -69,6 +69,18 @@ async def test_a_turn_that_comes_as_its_user_leaves_is_the_next_ones() -> None:
         pass
 
 
+async def test_all_of_a_request_may_leave_at_once() -> None:
+    users = Users(1)
+    tasks = started(users, "a1", "a2", "a3", "b1")
+    await settled()
+    for task in tasks[:3]:
+        task.cancel()
+    users.leave.set()
+    done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+    assert [type(one) for one in done] == [asyncio.CancelledError] * 3 + [type(None)]
+    assert users.came == ["a1", "b1"]
+
+
 async def test_who_fails_gives_its_turn_back() -> None:
     turns = Turns(1)
     with pytest.raises(ZeroDivisionError):
