@@ -116,7 +116,7 @@ class Batcher(Generic[Group, Item, Result]):
         """
         if self._draining:
             raise NotReadyError("the service is shutting down")
-        ticket = Ticket(0, kinds)
+        ticket = Ticket(0, frozenset(kinds))
         self.top_up(ticket, places)
         self._tickets.add(ticket)
         try:

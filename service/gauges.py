@@ -6,18 +6,23 @@ from functools import partial
 from typing import get_args
 
 import torch
-from prometheus_client import CollectorRegistry, Gauge, Info
+from prometheus_client import Gauge, Info
 
 import fpet
+from fpet.inference.reordered import reordered_bytes
 from service.catalog import Catalog
 from service.engine import Engine
+from service.metrics import Metrics
+from service.model.folded import own_bytes
+from service.model.loaded import resident_bytes
 from service.settings import Settings
 from service.tasks.entry import State
 
 
-def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, catalog: Catalog) -> None:
+def add_gauges(metrics: Metrics, settings: Settings, engine: Engine, catalog: Catalog) -> None:
     """Adds fpet_build_info, fpet_processes, fpet_queue_limit and fpet_tasks, which the catalog is asked for at every
-    collection."""
+    collection, and tells fpet_resident_bytes of most kinds."""
+    registry = metrics.registry
     build = Info("fpet_build", "What serves: versions, and where and in which type it computes.", registry=registry)
     build.info(
         {
@@ -28,7 +33,11 @@ def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, 
         }
     )
     Gauge("fpet_processes", "Processes that answer, and whose metrics these are.", registry=registry).set(1)
-    limit = Gauge("fpet_queue_limit", "Images that the queue has places for; more are refused.", registry=registry)
+    limit = Gauge(
+        "fpet_queue_limit",
+        "Places of the queue for images, beyond a batch of tasks that have none.",
+        registry=registry,
+    )
     limit.set(settings.max_queue)
     tasks = Gauge(
         "fpet_tasks",
@@ -38,6 +47,11 @@ def add_gauges(registry: CollectorRegistry, settings: Settings, engine: Engine, 
     )
     for state in get_args(State):
         tasks.labels(state).set_function(partial(_count, catalog, state))
+    metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
+    metrics.resident_bytes.labels("reordered").set_function(lambda: reordered_bytes(engine.backbone.vit))
+    metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))
+    metrics.resident_bytes.labels("unpacked").set_function(lambda: engine.unpacked.bytes)
+    metrics.resident_bytes.labels("captured").set_function(lambda: engine.captures.bytes if engine.captures else 0)
 
 
 def _count(catalog: Catalog, state: State) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 
@@ -15,7 +15,7 @@ class Ticket:
     """
 
     places: int
-    kinds: Sequence[Hashable] = ()
+    kinds: frozenset[Hashable] = frozenset()
 
 
 class Places:

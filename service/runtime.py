@@ -14,7 +14,6 @@ from contextvars import copy_context
 from typing import Literal, TypeVar
 
 from fpet.errors import TaskError
-from fpet.inference.reordered import reordered_bytes
 from service.batcher import Batcher
 from service.catalog import Catalog
 from service.decode import Decoder
@@ -28,8 +27,7 @@ from service.hardware import share_of_cores
 from service.inference import Inferences
 from service.inputs import BodyReader
 from service.metrics import Metrics
-from service.model.folded import own_bytes
-from service.model.loaded import LoadedTask, resident_bytes
+from service.model.loaded import LoadedTask
 from service.model.parallelism import Parallelism, candidates, choose
 from service.model.sizes import doublings
 from service.model.work import Group, Output, Work
@@ -45,9 +43,8 @@ Result = TypeVar("Result")
 # Images in the forwards that are timed to choose how many run at once: a batch under some load, and quick to run.
 _TRIAL_BATCH = 4
 
-# Images for each thread that decodes. With fewer it waits at times for the event loop to give it the next: with 2 the
-# throughput of the embedded model was 3 % less (2026-11-28). With more a task's image waits for longer behind those of
-# others.
+# Images for each thread that decodes. With fewer it waits at times for the event loop to give it the next; with more a
+# task's image waits for longer behind those of others.
 _AHEAD = 4
 
 Status = Literal["starting", "ready", "draining", "failed"]
@@ -83,14 +80,9 @@ class Runtime:
             max_queue=settings.max_queue,
         )
         self.inferences = Inferences(self.batcher, decoder, self.folding, metrics, self.statistics)
-        add_gauges(metrics.registry, settings, engine, catalog)
+        add_gauges(metrics, settings, engine, catalog)
         metrics.queue_size.set_function(lambda: self.batcher.queued)
         metrics.longest_batch.set_function(lambda: self.batcher.longest)
-        metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
-        metrics.resident_bytes.labels("reordered").set_function(lambda: reordered_bytes(engine.backbone.vit))
-        metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))
-        metrics.resident_bytes.labels("unpacked").set_function(lambda: engine.unpacked.bytes)
-        metrics.resident_bytes.labels("captured").set_function(lambda: engine.captures.bytes if engine.captures else 0)
 
     def _parallelism(self) -> Parallelism:
         """How many forwards at once and in how many threads each; on a GPU one, whose thread only gives it work."""

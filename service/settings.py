@@ -112,7 +112,9 @@ class Settings(BaseSettings):
     )
     max_batch: int = Field(default=16, ge=1, le=1024, description="images in one forward")
     max_batch_tasks: int = Field(default=16, ge=1, le=1024, description="different tasks in one forward")
-    max_queue: int = Field(default=256, ge=1, description="images waiting for a forward; more are refused with 429")
+    max_queue: int = Field(
+        default=256, ge=1, description="images waiting for a forward; more of a task with one get 429"
+    )
     deadline: float = Field(
         default=30.0, gt=0, description="seconds from a request's arrival until it is answered with 504"
     )

@@ -44,7 +44,8 @@ class Turns:
 
     def _pass_on(self) -> None:
         while self._waiting:
-            _, (turn,), _ = self._waiting.take(1, lambda _: 1)
+            _, (turn,), charge = self._waiting.take(1, lambda _: 1)
+            charge(0.0)  # all are of one group
             if not turn.done():  # as when who waits was cancelled, and has not left yet
                 turn.set_result(None)
                 return

@@ -140,3 +140,28 @@ def test_what_folding_takes_for_a_moment_is_returned() -> None:
     printed = subprocess.run([sys.executable, "-c", _FOLD], check=True, capture_output=True, text=True).stdout
     exact = default_backbone().stat().st_size // 4096
     assert int(printed) < exact / 2
+
+
+_ARENAS = """if True:
+    import ctypes
+    import threading
+    from fpet.hardware.allocator import keep_freed_memory
+    keep_freed_memory()
+    all_here = threading.Barrier(24)
+    def hold():
+        kept = bytearray(2**20)
+        all_here.wait()
+    threads = [threading.Thread(target=hold) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ctypes.CDLL(None).malloc_stats()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has to be told")
+def test_threads_share_few_arenas() -> None:
+    """Each keeps what its threads had at the most."""
+    told = subprocess.run([sys.executable, "-c", _ARENAS], check=True, capture_output=True, text=True).stderr
+    assert 1 <= told.count("Arena ") <= 8
