@@ -9,10 +9,11 @@ from serving import Serving
 
 
 @contextmanager
-def taken(service: Serving, places: int) -> Iterator[None]:
-    """So many places of the queue are taken."""
-    kinds = [entry.name for entry in service.runtime.catalog.entries()]  # so that none has a place beyond those
-    admission = service.runtime.batcher.admit(places, kinds)
+def taken(service: Serving, places: int, *tasks: str) -> Iterator[None]:
+    """So many places of the queue are taken by these tasks; by all, so that none has a place beyond those, unless they
+    are named."""
+    holders = tasks or [entry.name for entry in service.runtime.catalog.entries()]
+    admission = service.runtime.batcher.admit(places, holders)
     service.on_loop(admission.__enter__)
     try:
         yield

@@ -90,6 +90,13 @@ def same(refusal: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def test_a_task_that_has_no_image_in_a_full_queue_is_answered(service: Serving) -> None:
+    with taken(service, service.runtime.settings.max_queue, "digits"):
+        assert service.classify(IMAGE, "digits").status_code == 429
+        assert service.classify(IMAGE, "plain").status_code == 200
+        assert service.client.post(MANY, content=IMAGE, headers={"content-type": "image/png"}).status_code == 429
+
+
 @pytest.mark.parametrize(("number", "path"), list(enumerate(TWO_IMAGES)))
 def test_it_looks_as_if_the_images_had_been_counted(
     refusals: dict[str, dict[str, Any]], number: int, path: str

@@ -229,6 +229,19 @@ async def test_an_image_does_not_wait_for_all_images_of_another_request(decoder:
 
 
 @pytest.mark.anyio
+async def test_an_image_does_not_wait_for_all_requests_of_another_task(decoder: Decoder) -> None:
+    waiting = Waiting((16, 16))
+    hot = [asyncio.ensure_future(decoder.decode([pictures.png()], [waiting], "hot")) for _ in range(32)]
+    cold = asyncio.ensure_future(decoder.decode([pictures.png(1)], [PREPROCESSING], "cold"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    waiting.gate.set()
+    await cold
+    assert len(waiting.begun) < len(hot) / 2
+    await asyncio.gather(*hot)
+
+
+@pytest.mark.anyio
 async def test_whose_time_is_up_before_its_turn_is_not_decoded(decoder: Decoder) -> None:
     large, first, second = pictures.encode(pictures.scene(25, 18)), Waiting((16, 16)), Waiting((16, 16))
     decoding = asyncio.ensure_future(decoder.decode([large], [first]))
