@@ -76,8 +76,8 @@ def show_savings(address: str) -> None:
     print("\nWhat token reduction saved in these requests, as the service reports it (GET /v1/savings)")
     for row in (row for row in get(address, "/v1/savings")["tasks"] if row["images"]):
         print(
-            f"  {row['task']:<17} {row['images']} images  {row['forward_seconds'] * 1e3:.0f} ms, without reduction "
-            f"{row['baseline_seconds'] * 1e3:.0f} ms: speed-up {row['baseline_seconds'] / row['forward_seconds']:.3f}"
+            f"  {row['task']:<17} {row['images']} images  {row['calibrated_seconds'] * 1e3:.0f} ms, without reduction "
+            f"{row['baseline_seconds'] * 1e3:.0f} ms: speed-up {row['speedup']:.3f}"
         )
 
 

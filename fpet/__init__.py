@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fpet.inference.mixed import Template as Template
     from fpet.inference.mixed import family as family
     from fpet.inference.task_weights import Weights as Weights
+    from fpet.inference.unit_scale import at_unit_scale as at_unit_scale
     from fpet.preprocess import Preprocessing as Preprocessing
     from fpet.task import Task as Task
     from fpet.task import new_model as new_model
@@ -51,6 +52,7 @@ _HOMES = {
     "Template": "inference.mixed",
     "family": "inference.mixed",
     "Weights": "inference.task_weights",
+    "at_unit_scale": "inference.unit_scale",
     "Preprocessing": "preprocess",
     "Task": "task",
     "new_model": "task",

@@ -19,6 +19,7 @@ from fpet.errors import TaskError
 from fpet.groups import groups
 from fpet.inference.mixed import family
 from fpet.inference.packed_weights import at_rest
+from fpet.inference.unit_scale import at_unit_scale
 from fpet.task import Task
 from fpet.vit import check_parity
 from service.metrics import Forward, Metrics
@@ -99,9 +100,10 @@ class Engine:
             TaskError: if it does not fit the backbone or into memory, or its numbers overflow.
         """
         try:
-            model = task.build(self.backbone)
+            served = at_unit_scale(task)
+            model = served.build(self.backbone)
             # Mixing tasks stacks their weights, which is no use where those are as large as the backbone.
-            name = family(task.header) if model.mixes else task.digest
+            name = family(served.header) if model.mixes else task.digest
             known = self._families.get(name)
             common = known or Family.of(name, task.header, model, self._timings(name))
             loaded = LoadedTask(
@@ -111,7 +113,7 @@ class Engine:
                 size=task.size,
                 generation=generation,
                 family=common,
-                weights=at_rest(model, task.tensors),
+                weights=at_rest(model, served.tensors),
             )
             # Without reduction a task runs as its family does.
             for shortened in (True,) if known else (True, False):
@@ -162,8 +164,8 @@ class Engine:
             seconds(False)
             if repeats and not varies:  # how many tokens a blank image keeps says nothing of others
                 point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
-                for name, baseline_seconds in timings.join(folded is not None, point):
-                    self._metrics.count_baseline(name, baseline_seconds)
+                for joined in timings.join(folded is not None, point):
+                    self._metrics.count_baseline(*joined)
 
     def _capture(self, captures: Captures, task: LoadedTask, batch_size: int, *, mixed: bool) -> None:
         own = self.unpacked.weights(task)

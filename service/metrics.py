@@ -59,8 +59,12 @@ class _Forwards:
         self.seconds = counter("forward_seconds", "Time in the model.", "tokens")
         self.baseline = counter(
             "forward_baseline_seconds",
-            'What forward_seconds{tokens="reduced"} would have been without token reduction.',
+            "What forward_calibrated_seconds would have been without token reduction.",
             "source",
+        )
+        self.calibrated = counter(
+            "forward_calibrated_seconds",
+            'The part of forward_seconds{tokens="reduced"} whose baseline is known.',
         )
         self.shadow = counter(
             "shadow_seconds", "Time of batches that ran again to compare, with token reduction and without.", "tokens"
@@ -77,6 +81,7 @@ class _Forwards:
         for agree in ("true", "false"):
             self.agreement.labels(task, agree)
         self.baseline.labels(task, CALIBRATED)
+        self.calibrated.labels(task)
 
 
 class Metrics:
@@ -181,11 +186,16 @@ class Metrics:
             self._forwards.tokens_in.labels(*labels).inc(forward.tokens_in)
             self._forwards.tokens_out.labels(*labels).inc(forward.tokens_out)
             if forward.baseline_seconds is not None:
-                self.count_baseline(forward.task, forward.baseline_seconds)
+                self.count_baseline(forward.task, forward.seconds, forward.baseline_seconds)
 
-    def count_baseline(self, task: str, seconds: float) -> None:
-        """Counts what reduced forwards would have taken without reduction, for those whose `Forward` did not say it."""
-        self._forwards.baseline.labels(self.tasks.of(task), CALIBRATED).inc(seconds)
+    def count_baseline(self, task: str, seconds: float, baseline_seconds: float) -> None:
+        """Counts what reduced forwards that took so long would have taken without reduction.
+
+        For those whose `Forward` did not say it: their `seconds` are in forward_seconds already.
+        """
+        label = self.tasks.of(task)
+        self._forwards.calibrated.labels(label).inc(seconds)
+        self._forwards.baseline.labels(label, CALIBRATED).inc(baseline_seconds)
 
     def count_shadow(
         self, tasks: Sequence[str], agree: Sequence[bool], *, reduced_seconds: float, full_seconds: float

@@ -19,16 +19,17 @@ def _saving(reading: Reading, task: str) -> TaskSavings:
     def reduced(name: str) -> float:
         return reading.value(f"{name}_total", task=task, tokens="reduced")
 
-    forward = reduced("forward_seconds")
+    calibrated = reading.value("forward_calibrated_seconds_total", task=task)
     baseline = reading.value("forward_baseline_seconds_total", task=task, source=CALIBRATED)
     return TaskSavings(
         task=task,
         images=int(reduced("images")),
         tokens_in=int(reduced("tokens_in")),
         tokens_out=int(reduced("tokens_out")),
-        forward_seconds=forward,
+        forward_seconds=reduced("forward_seconds"),
+        calibrated_seconds=calibrated,
         baseline_seconds=baseline,
-        speedup=baseline / forward if forward > 0 and baseline > 0 else None,
+        speedup=baseline / calibrated if calibrated > 0 and baseline > 0 else None,
         shadow=_shadow(reading, task),
     )
 

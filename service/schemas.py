@@ -132,11 +132,16 @@ class TaskSavings(Schema):
     tokens_in: int
     tokens_out: int
     forward_seconds: float
-    baseline_seconds: float = Field(
-        description="forward_seconds, scaled by the measured cost of doing without reduction; 0 where each image "
-        "decides how many tokens it keeps"
+    calibrated_seconds: float = Field(
+        description="the part of forward_seconds whose baseline is known, which is not until batches of that size are "
+        "timed, and never where each image decides how many tokens it keeps"
     )
-    speedup: float | None = Field(description="baseline_seconds / forward_seconds; below 1 where reduction costs time")
+    baseline_seconds: float = Field(
+        description="calibrated_seconds, scaled by the measured cost of doing without reduction"
+    )
+    speedup: float | None = Field(
+        description="baseline_seconds / calibrated_seconds; below 1 where reduction costs time"
+    )
     shadow: ShadowSavings | None = Field(description="the same, measured on a share of the batches; see shadow_share")
 
 

@@ -145,6 +145,7 @@ def test_savings_are_those_of_reduced_forwards() -> None:
             tokens_in=30,
             tokens_out=15,
             forward_seconds=3.0,
+            calibrated_seconds=3.0,
             baseline_seconds=4.5,
             speedup=1.5,
             shadow=None,
@@ -159,6 +160,18 @@ def test_without_a_baseline_no_speedup_is_told() -> None:
     made = metrics()
     made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=None)])
     assert [(saving.baseline_seconds, saving.speedup) for saving in savings_of(made)] == [(0.0, None)]
+
+
+def test_seconds_without_a_baseline_are_no_part_of_the_speedup() -> None:
+    """A label may have had a task before whose baseline nobody knows."""
+    made = metrics()
+    made.count_batch([Forward("digits", True, 2, 20, 10, seconds=6.0, baseline_seconds=None)])
+    made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
+    (saving,) = savings_of(made)
+    assert (saving.forward_seconds, saving.calibrated_seconds, saving.speedup) == (8.0, 2.0, 1.5)
+    made.count_baseline("digits", 6.0, 15.0)  # is known at last
+    (saving,) = savings_of(made)
+    assert (saving.forward_seconds, saving.calibrated_seconds, saving.speedup) == (8.0, 8.0, 2.25)
 
 
 def test_a_batch_takes_the_time_of_all_its_tasks() -> None:

@@ -20,10 +20,10 @@ def test_what_waited_is_told_once() -> None:
     assert timings.baseline(False, "digits", 1, 3.0) is None
     assert timings.baseline(False, "digits", 1, 2.0) is None
     assert timings.baseline(False, "other", 4, 1.0) is None
-    assert timings.join(False, point(1, 2.0)) == [("digits", pytest.approx(10.0))]
+    assert timings.join(False, point(1, 2.0)) == [("digits", 5.0, pytest.approx(10.0))]
     assert timings.join(False, point(2, 2.0)) == []
     assert timings.awaited
-    assert timings.join(False, point(4, 3.0)) == [("other", pytest.approx(3.0))]
+    assert timings.join(False, point(4, 3.0)) == [("other", 1.0, pytest.approx(3.0))]
     assert not timings.awaited
     assert timings.join(False, point(8, 3.0)) == []
     assert timings.baseline(False, "digits", 1, 5.0) == pytest.approx(10.0)
@@ -32,7 +32,7 @@ def test_what_waited_is_told_once() -> None:
 def test_folded_forwards_rest_on_those_of_others_until_they_are_timed() -> None:
     timings = Timings()
     assert timings.baseline(True, "digits", 2, 1.0) is None
-    assert timings.join(False, point(2, 3.0)) == [("digits", pytest.approx(3.0))]
+    assert timings.join(False, point(2, 3.0)) == [("digits", 1.0, pytest.approx(3.0))]
     timings.join(True, point(1, 2.0))
     assert timings.baseline(True, "digits", 1, 1.0) == pytest.approx(2.0)
     assert timings.baseline(True, "digits", 2, 1.0) == pytest.approx(3.0)  # of so many none is timed that is folded
@@ -43,8 +43,8 @@ def test_what_waited_is_told_by_the_timings_of_its_own_way() -> None:
     timings = Timings()
     assert timings.baseline(False, "mixed", 2, 1.0) is None
     assert timings.baseline(True, "folded", 2, 1.0) is None
-    assert timings.join(True, point(2, 5.0)) == [("folded", pytest.approx(5.0))]
-    assert timings.join(False, point(2, 3.0)) == [("mixed", pytest.approx(3.0))]
+    assert timings.join(True, point(2, 5.0)) == [("folded", 1.0, pytest.approx(5.0))]
+    assert timings.join(False, point(2, 3.0)) == [("mixed", 1.0, pytest.approx(3.0))]
 
 
 def test_the_timings_of_each_way_are_kept_apart() -> None:

@@ -35,6 +35,8 @@ class AdaptFormer(Adapter):
     dim: hidden width; scale: s; bits: 1, 2, 4, 8 or 32 a weight; dropout: on the hidden vector, in training.
     """
 
+    scaled = ("up.weight",)
+
     def __init__(
         self, geometry: Geometry, *, dim: int = 8, scale: float = 1.0, bits: int = 32, dropout: float = 0.1
     ) -> None:

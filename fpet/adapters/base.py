@@ -55,6 +55,8 @@ class Adapter(nn.Module):
     does not.
     decays: whether weight decay acts on its weights, drawing them to zero; not where one or another number is neutral.
     training_only: arguments without meaning at inference, where weights are dequantised and nothing is dropped.
+    scaled: of a method with an argument `scale`, the ends of the names of those parameters that could as well have been
+    multiplied by it, as "up.weight"; without them, tasks of different scales share no batch.
     """
 
     foldable: ClassVar[bool] = False
@@ -62,6 +64,7 @@ class Adapter(nn.Module):
     mixes: ClassVar[bool] = True
     decays: ClassVar[bool] = True
     training_only: ClassVar[frozenset[str]] = frozenset({"bits", "dropout"})
+    scaled: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, blocks: Iterable[BlockAdapter], num_prompts: int = 0) -> None:
         super().__init__()

@@ -71,6 +71,7 @@ class Convpass(Adapter):
     """
 
     needs_grid = True
+    scaled = ("up.weight", "up.bias")
 
     def __init__(self, geometry: Geometry, *, dim: int = 8, scale: float = 1.0, dropout: float = 0.1) -> None:
         super().__init__(ConvpassBlock(geometry, dim, scale, dropout) for _ in range(geometry.depth))

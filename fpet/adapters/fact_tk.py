@@ -60,6 +60,7 @@ class FacTTK(Adapter):
     """
 
     foldable = True
+    scaled = ("factors.v",)
 
     def __init__(self, geometry: Geometry, *, rank: int = 16, scale: float = 1.0, dropout: float = 0.1) -> None:
         factors = Factors(geometry.embed_dim, rank)

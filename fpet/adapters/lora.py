@@ -79,6 +79,7 @@ class LoRA(Adapter):
     """
 
     foldable = True
+    scaled = ("up.weight",)
 
     def __init__(
         self,

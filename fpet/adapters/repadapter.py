@@ -64,6 +64,7 @@ class RepAdapter(Adapter):
     """
 
     foldable = True
+    scaled = ("b_weight", "b_bias")
 
     def __init__(
         self,

@@ -114,13 +114,18 @@ class ShadowSavings:
 
 @dataclass(frozen=True)
 class TaskSavings:
-    """What token reduction did for a task since the start; speedup: baseline_seconds / forward_seconds, if known."""
+    """What token reduction did for a task since the start.
+
+    calibrated_seconds: the part of forward_seconds whose baseline_seconds are known; speedup: baseline_seconds /
+    calibrated_seconds, None as long as there are none.
+    """
 
     task: str
     images: int
     tokens_in: int
     tokens_out: int
     forward_seconds: float
+    calibrated_seconds: float
     baseline_seconds: float
     speedup: float | None
     shadow: ShadowSavings | None

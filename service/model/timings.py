@@ -64,12 +64,13 @@ class Timings:
         with self._lock:
             return bool(self._waiting)
 
-    def join(self, folded: bool, point: Point) -> list[tuple[str, float]]:
-        """Adds the timings of a batch size; returns the tasks' baselines that waited for them."""
+    def join(self, folded: bool, point: Point) -> list[tuple[str, float, float]]:
+        """Adds the timings of a batch size; returns the tasks whose seconds waited for them, those seconds, and their
+        baselines."""
         with self._lock:
             self._calibrations[folded] = self._calibrations[folded].joined_by(point)
             known = [(key, ratio) for key in self._waiting if (ratio := self._ratio(key[0], key[2])) is not None]
-            return [(key[1], ratio * self._waiting.pop(key)) for key, ratio in known]
+            return [(key[1], seconds := self._waiting.pop(key), ratio * seconds) for key, ratio in known]
 
     def _ratio(self, folded: bool, batch_size: int) -> float | None:
         """None for a batch larger than all timed so far: its timings are still to come."""
