@@ -139,5 +139,6 @@ def test_every_method_is_listed_with_its_numbers(method: MethodInfo) -> None:
 
 def test_every_make_target_is_named() -> None:
     targets = re.findall(r"^(\w+): ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert targets
     for target in targets:
         assert f"make {target}" in TEXT, target
