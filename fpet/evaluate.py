@@ -54,29 +54,53 @@ def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) ->
 
 @dataclass(frozen=True)
 class Confusion:
-    """How many test images of which class were taken for which.
+    """Which test images were taken for what. Of many classes a matrix of counts would not fit into memory.
 
-    reduced, unreduced: int64 [K, K] on the CPU, by class (row) and answer (column), with the task's token reduction and
-    without any; agreeing: how many images both answer alike; tokens: left of an image by that reduction, a mean.
+    targets, answers: int64 [N] on the CPU, indices into the K = `classes` labels.
     """
 
-    reduced: Tensor
-    unreduced: Tensor
-    agreeing: int
-    tokens: float
+    targets: Tensor
+    answers: Tensor
+    classes: int
+
+    @property
+    def images(self) -> Tensor:
+        """Test images of each class, int64 [K]."""
+        return torch.bincount(self.targets, minlength=self.classes)
+
+    @property
+    def right(self) -> Tensor:
+        """Right answers to those of each class, int64 [K]."""
+        return torch.bincount(self.targets[self.targets == self.answers], minlength=self.classes)
 
     @property
     def balanced_accuracy(self) -> float:
-        """The mean over classes of the share of right answers, 0 to 1, with the task's token reduction.
+        """The mean over classes of the share of right answers, 0 to 1. A class without test images does not count."""
+        images = self.images
+        tested = images > 0
+        return float((self.right[tested].double() / images[tested]).mean())
 
-        A class without test images does not count.
-        """
-        return _mean_recall(self.reduced)
+    def mistakes(self, label: int) -> Tensor:
+        """Wrong answers to images of a class, by what they were taken for, int64 [K]."""
+        wrong = (self.targets == label) & (self.answers != label)
+        return torch.bincount(self.answers[wrong], minlength=self.classes)
 
-    @property
-    def balanced_accuracy_unreduced(self) -> float:
-        """As `balanced_accuracy`, without any token reduction."""
-        return _mean_recall(self.unreduced)
+    def matrix(self) -> Tensor:
+        """Counts by class (row) and answer (column), int64 [K, K]."""
+        counts = torch.zeros((self.classes, self.classes), dtype=torch.int64)
+        return counts.index_put_((self.targets, self.answers), torch.ones_like(self.targets), accumulate=True)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A model's answers beside the classes of the images, with its token reduction and without any.
+
+    tokens: left of an image by that reduction, a mean.
+    """
+
+    reduced: Confusion
+    unreduced: Confusion
+    tokens: float
 
 
 @dataclass(frozen=True)
@@ -100,31 +124,31 @@ def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batc
     return summary(model, tally(model, split, answers(model, split, preprocessing, batch_size)))
 
 
-def summary(model: AdaptedViT, counted: Confusion) -> Evaluation:
-    """What the counted answers of a model come to."""
-    images = int(counted.reduced.sum())
+def summary(model: AdaptedViT, counted: Tally) -> Evaluation:
+    """What the answers of a model come to."""
+    targets, reduced, unreduced = counted.reduced.targets, counted.reduced.answers, counted.unreduced.answers
+    images = len(targets)
     return Evaluation(
         images=images,
-        accuracy=int(counted.reduced.trace()) / images,
-        accuracy_unreduced=int(counted.unreduced.trace()) / images,
-        agreement=counted.agreeing / images,
+        accuracy=int((reduced == targets).sum()) / images,
+        accuracy_unreduced=int((unreduced == targets).sum()) / images,
+        agreement=int((reduced == unreduced).sum()) / images,
         tokens_in=model.tokens_in,
         tokens_out=counted.tokens if model.reducer.tokens_vary else model.tokens_out,
         tokens_vary=model.reducer.tokens_vary,
     )
 
 
-def tally(model: AdaptedViT, split: Split, given: Answers) -> Confusion:
-    """Counts a model's answers to a split.
+def tally(model: AdaptedViT, split: Split, given: Answers) -> Tally:
+    """Puts a model's answers to a split beside its targets.
 
     Raises:
         DataError: if a target of the split is none of its classes.
     """
     classes = len(next(model.head.parameters()))
     split.check_targets(classes)
-    reduced, unreduced = (_counts(split.targets, one, classes) for one in (given.reduced, given.unreduced))
-    agreeing = int((given.reduced == given.unreduced).sum())
-    return Confusion(reduced, unreduced, agreeing, float(given.tokens.double().mean()))
+    reduced, unreduced = (Confusion(split.targets, one, classes) for one in (given.reduced, given.unreduced))
+    return Tally(reduced, unreduced, float(given.tokens.double().mean()))
 
 
 @torch.inference_mode()
@@ -162,14 +186,3 @@ def not_finite(model: AdaptedViT) -> str:
     dtype = model.backbone.dtype
     said = f"the task's answers in {dtype} are not finite".replace("torch.", "")
     return said if dtype == torch.float32 else f"{said}; those in float32 may be"
-
-
-def _mean_recall(counts: Tensor) -> float:
-    images = counts.sum(dim=1)
-    tested = images > 0
-    return float((counts.diagonal()[tested].double() / images[tested]).mean())
-
-
-def _counts(targets: Tensor, answers: Tensor, classes: int) -> Tensor:
-    counts = torch.zeros((classes, classes), dtype=torch.int64)
-    return counts.index_put_((targets, answers), torch.ones_like(targets), accumulate=True)

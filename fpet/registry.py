@@ -18,6 +18,7 @@ from fpet.words import reason
 T = TypeVar("T")
 
 _INT64 = 2**63  # torch takes no integer beyond it where it computes with floating values
+_FLOAT32 = 3.4028234663852886e38  # and no larger number as a factor
 
 
 class Registry(Mapping[str, type[T]]):
@@ -124,7 +125,7 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
     """`registry[kind]`, which takes these arguments as far as its signature tells.
 
     Raises:
-        UnsupportedError: for an unknown kind, an unknown or missing argument, or a value of the wrong type.
+        UnsupportedError: for an unknown kind, an unknown or missing argument, or a value of the wrong type or range.
     """
     if kind not in registry:
         raise UnsupportedError(f"unknown kind {kind!r}; known are {', '.join(registry)}")
@@ -136,6 +137,7 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
             raise UnsupportedError(f"{kind} has no argument {name!r}; it takes {', '.join(parameters) or 'none'}")
         if not _matches(value, hints[name]):
             raise UnsupportedError(f"{kind}: {name} = {value!r} is not of type {_name(hints[name])}")
+        _refuse_beyond_float32(kind, name, value)
     if missing := missing_arguments(method, arguments):
         raise UnsupportedError(f"{kind} needs the argument {missing[0]!r}")
     return method
@@ -171,15 +173,21 @@ def refuse_untrainable(kind: str, arguments: Mapping[str, object]) -> None:
     """Refuses what no training should start with, but a file may hold: adapters from elsewhere may scale by any number.
 
     Raises:
-        UnsupportedError: for a scale that is not above 0 or not finite, or a dropout outside [0, 1).
+        UnsupportedError: for a scale that is not above 0, not finite or beyond float32, or a dropout outside [0, 1).
     """
     for name, value in arguments.items():
         if not isinstance(value, (int, float)):
             continue  # of the wrong type, which `checked` says
         if name == "scale" and not 0 < value < math.inf:
             raise UnsupportedError(f"{kind}: scale = {value} should be above 0 and finite")
+        _refuse_beyond_float32(kind, name, value)
         if name == "dropout" and not 0 <= value < 1:
             raise UnsupportedError(f"{kind}: dropout = {value} should be in [0, 1)")
+
+
+def _refuse_beyond_float32(kind: str, name: str, value: object) -> None:
+    if isinstance(value, float) and abs(value) > _FLOAT32:
+        raise UnsupportedError(f"{kind}: {name} = {value!r} is beyond float32")
 
 
 def keyword_parameters(method: type) -> dict[str, inspect.Parameter]:

@@ -55,7 +55,7 @@ def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reduce
     counted = tally(model, digits.test, answers(model, digits.test, header.preprocessing, batch_size=7))
     targets = digits.test.targets
     found = []
-    for matrix, one in ((counted.reduced, model), (counted.unreduced, model.unreduced())):
+    for matrix, one in ((counted.reduced.matrix(), model), (counted.unreduced.matrix(), model.unreduced())):
         with torch.inference_mode():
             found.append(classify(one, images, header.preprocessing)[0].argmax(dim=1))
         assert len(found[-1].unique()) > 2
@@ -116,12 +116,21 @@ def test_each_answer_comes_with_its_probability(reducer: Method, digits: Dataset
 
 
 def test_each_class_with_test_images_counts_alike_when_balanced() -> None:
-    # 3/4 of a class, 1/2 of another, none of the third, and the one image of the last.
-    reduced = torch.tensor([[6, 2, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]])
-    unreduced = torch.tensor([[8, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]])
-    counted = Confusion(reduced, unreduced, agreeing=0, tokens=9)
+    # 3/4 of a class, 1/2 of another, no image of the third, and the one image of the last.
+    targets = torch.tensor([0] * 8 + [1] * 2 + [3])
+    counted = Confusion(targets, torch.tensor([0] * 6 + [1] * 2 + [0, 1] + [3]), classes=4)
+    assert counted.matrix().tolist() == [[6, 2, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
+    assert (counted.images.tolist(), counted.right.tolist()) == ([8, 2, 0, 1], [6, 1, 0, 1])
+    assert [counted.mistakes(label).tolist() for label in (0, 3)] == [[0, 2, 0, 0], [0, 0, 0, 0]]
     assert counted.balanced_accuracy == 0.75
-    assert counted.balanced_accuracy_unreduced == 1 / 3
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_many_classes_take_no_memory_in_their_square(digits: Dataset) -> None:
+    backbone = small_backbone()
+    header = small_header(backbone)
+    header = dataclasses.replace(header, labels=tuple(map(str, range(100_000))))
+    assert evaluate(new_model(header, backbone), digits.test, header.preprocessing).images == 60
 
 
 def test_probabilities_are_not_rounded_to_what_the_model_computes_in(digits: Dataset) -> None:

@@ -175,6 +175,7 @@ def test_the_command_searches_and_leaves_no_checkpoint(tmp_path: Path, capsys: p
         (Method("lora"), (1.0, -1.0), "lora: scale = -1.0 should be above 0 and finite"),
         (Method("lora"), (float("nan"),), "lora: scale = nan should be above 0 and finite"),
         (Method("lora", {"scale": -1.0}), (), "lora: scale = -1.0 should be above 0 and finite"),
+        (Method("lora"), (1.0, 1e39), r"lora: scale = 1e\+39 is beyond float32"),
     ],
 )
 def test_a_search_for_nothing_is_refused(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ARCHITECTURE, ARGUMENTS, BDM, small_backbone, small_header
+from small import ARCHITECTURE, ARGUMENTS, BDM, IN_ALL_BLOCKS, small_backbone, small_header
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,6 +16,7 @@ from fpet.backbone import Backbone, create_backbone
 from fpet.data import Dataset, Split
 from fpet.errors import DataError, TaskError, UnsupportedError
 from fpet.header import Method
+from fpet.reducers import REDUCERS
 from fpet.task import new_model, save_task
 from fpet.training.checkpoint import Checkpoint
 from fpet.training.parallel import Group
@@ -113,6 +114,17 @@ def test_weight_decay_acts_on_all_that_is_trained_but_not_on_factors_about_one(
     adapted = {id(value) for value in run.model.adapter.parameters()}
     trained = {id(value) for value in run.tuned.parameters()}
     assert decay == {value: 0.0 if adapter == "ssf" and value in adapted else 0.5 for value in trained}
+
+
+@pytest.mark.parametrize("reducer", sorted(REDUCERS.keys() - {"none"}))
+def test_weight_decay_draws_no_threshold_to_zero(backbone: Backbone, digits: Dataset, reducer: str) -> None:
+    header = small_header(backbone, reducer=Method(reducer, IN_ALL_BLOCKS.get(reducer, {"block": 0})))
+    with torch.random.fork_rng(devices=[]):
+        run = Run(header, backbone, digits, dataclasses.replace(RECIPE, weight_decay=0.5))
+    decay = {id(value): group["weight_decay"] for group in run.optimizer.param_groups for value in group["params"]}
+    reducing = {id(value) for value in run.model.reducer.parameters()}
+    assert {decay[value] for value in reducing} <= {0.0 if reducer == "ltmp" else 0.5}
+    assert all(decay[value] == 0.5 for value in decay.keys() - reducing)
 
 
 def test_validation_images_count_alike_whatever_batch_they_are_in(backbone: Backbone, digits: Dataset) -> None:

@@ -96,6 +96,16 @@ def test_another_normalisation_is_another_run(plan: Path) -> None:
     assert [one] not in others
 
 
+def test_another_architecture_of_the_same_weights_is_another_run(plan: Path) -> None:
+    """As that with another activation is."""
+    first = create_backbone("vit_base_patch32_clip_224", ARGUMENTS)
+    second = create_backbone("vit_base_patch32_clip_quickgelu_224", ARGUMENTS, first.vit.state_dict())
+    assert first.fingerprint == second.fingerprint
+    assert first.arguments == second.arguments
+    one, other = ([job.key for job in jobs(load_plan(plan), vit, None)] for vit in (first, second))
+    assert one != other
+
+
 def test_other_pictures_are_another_run(plan: Path) -> None:
     for index in range(20):
         picture(plan.parent / "own" / "ab"[index % 2] / f"{index}.png", 10 * index)

@@ -17,7 +17,7 @@ from fpet.commands.tell import tell
 from fpet.data import SOURCES, Dataset
 from fpet.data.pictures import ImageFiles
 from fpet.errors import DataError, TaskError
-from fpet.evaluate import Answers, Confusion, Evaluation, answers, summary, tally
+from fpet.evaluate import Answers, Evaluation, Tally, answers, summary, tally
 from fpet.files import write_csv
 from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task
@@ -97,14 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _counts(labels: Sequence[str], counted: Confusion) -> dict[str, Any]:
+def _counts(labels: Sequence[str], counted: Tally) -> dict[str, Any]:
     """What the counts say beside the evaluation; rows of a confusion are classes, columns answers, both as labels."""
     return {
-        "balanced_accuracy": counted.balanced_accuracy,
-        "balanced_accuracy_unreduced": counted.balanced_accuracy_unreduced,
+        "balanced_accuracy": counted.reduced.balanced_accuracy,
+        "balanced_accuracy_unreduced": counted.unreduced.balanced_accuracy,
         "labels": list(labels),
-        "confusion": counted.reduced.tolist(),
-        "confusion_unreduced": counted.unreduced.tolist(),
+        "confusion": counted.reduced.matrix().tolist(),
+        "confusion_unreduced": counted.unreduced.matrix().tolist(),
     }
 
 
@@ -127,32 +127,31 @@ def _write_predictions(path: Path, dataset: Dataset, found: Answers) -> None:
     write_csv(path, columns, zip(*columns.values(), strict=True), TaskError)
 
 
-def _classes(labels: Sequence[str], counted: Confusion) -> Iterator[dict[str, Any]]:
+def _classes(labels: Sequence[str], counted: Tally) -> Iterator[dict[str, Any]]:
     """A row a class; of one without test images nothing is known."""
-    for i, label in enumerate(labels):
-        images = int(counted.reduced[i].sum())
-        mistakes = counted.reduced[i].clone()
-        mistakes[i] = 0
-        times, other = (int(one) for one in mistakes.max(dim=0))
+    counts = zip(counted.reduced.images, counted.reduced.right, counted.unreduced.right, strict=True)
+    for i, (label, (images, right, right_unreduced)) in enumerate(zip(labels, counts, strict=True)):
+        times, other = (int(one) for one in counted.reduced.mistakes(i).max(dim=0))
         yield {
             "label": label,
-            "images": images,
-            "accuracy": int(counted.reduced[i, i]) / images if images else None,
-            "accuracy_unreduced": int(counted.unreduced[i, i]) / images if images else None,
+            "images": int(images),
+            "accuracy": int(right) / int(images) if images else None,
+            "accuracy_unreduced": int(right_unreduced) / int(images) if images else None,
             "mostly_taken_for": labels[other] if times else None,
             "times": times,
         }
 
 
 def _lines(
-    task: Task, dataset: Dataset, evaluation: Evaluation, counted: Confusion, baseline: Baseline | None
+    task: Task, dataset: Dataset, evaluation: Evaluation, counted: Tally, baseline: Baseline | None
 ) -> list[str]:
+    balanced, balanced_unreduced = counted.reduced.balanced_accuracy, counted.unreduced.balanced_accuracy
     lines = [
         f"{task.header.name} on {count(evaluation.images, 'test image')} of {dataset.name}",
         f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({evaluation.tokens})",
-        f"balanced {counted.balanced_accuracy:.4f}  with its token reduction: the mean of the classes' accuracies",
+        f"balanced {balanced:.4f}  with its token reduction: the mean of the classes' accuracies",
         f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
-        f"balanced {counted.balanced_accuracy_unreduced:.4f}  without token reduction",
+        f"balanced {balanced_unreduced:.4f}  without token reduction",
         f"         {evaluation.agreement:.4f}  of the images are answered alike",
     ]
     if baseline is not None:

@@ -112,6 +112,7 @@ class LTMP(Reducer):
     """
 
     tokens_vary = True
+    decays = False  # a threshold of zero merges all that point the same way
     training_only = Reducer.training_only | {"target", "tau"}
 
     def __init__(self, geometry: Geometry, layout: Layout, *, target: float = 0.75, tau: float = 0.1) -> None:

@@ -53,6 +53,8 @@ def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
     cache: folder that fetched data is kept in, if not the usual one.
     """
     reference = {
+        # The same weights make another function by another activation. What follows the dot names weights.
+        "architecture": backbone.architecture.partition(".")[0],
         "fingerprint": backbone.fingerprint,
         "arguments": backbone.arguments,
         "preprocessing": dataclasses.asdict(preprocessing_of(backbone)),

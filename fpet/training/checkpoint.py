@@ -19,6 +19,7 @@ from fpet.data import ResizedSplit
 from fpet.errors import TaskError
 from fpet.files import exists, read_bytes, write_atomically, write_csv
 from fpet.header import TaskHeader
+from fpet.reducers import REDUCERS
 from fpet.training.recipe import Recipe
 from fpet.words import first
 
@@ -54,9 +55,10 @@ def run_identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: Re
     for tensor in (data.images, data.targets, val.images, val.targets):
         digest.update(tensor.contiguous().numpy().data)
     described = dataclasses.asdict(dataclasses.replace(header, provenance={}))
-    run = {"task": described, "recipe": dataclasses.asdict(recipe), "pixels": digest.hexdigest()}
-    # Only of such, which had weight decay once: checkpoints of the others stay those of their runs.
-    return json.dumps(run if ADAPTERS[header.adapter.kind].decays else {**run, "adapter decays": False})
+    decays = ADAPTERS[header.adapter.kind].decays, REDUCERS[header.reducer.kind].decays
+    return json.dumps(
+        {"task": described, "recipe": dataclasses.asdict(recipe), "pixels": digest.hexdigest(), "decays": decays}
+    )
 
 
 @dataclass(frozen=True)

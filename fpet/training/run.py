@@ -238,8 +238,8 @@ def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocas
 
 
 def _decayed(model: AdaptedViT, weight_decay: float) -> list[dict[str, Any]]:
-    """What is trained, for the optimiser: that on which weight decay acts, and an adapter's weights if it does not."""
-    kept = [] if model.adapter.decays else [*model.adapter.parameters()]
+    """What is trained, for the optimiser: that on which weight decay acts, and that of methods on which it does not."""
+    kept = [value for method in (model.adapter, model.reducer) if not method.decays for value in method.parameters()]
     others = [value for value in model.trainable().parameters() if not any(value is one for one in kept)]
     groups = {"params": others, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}
     return [group for group in groups if group["params"]]
