@@ -18,10 +18,10 @@ from fpet.backbones.limits import check_weights, check_whole_patches
 from fpet.backbones.names import fit, refuse_transformers, without_classifier
 from fpet.backbones.timm_models import blueprint, make_vit
 from fpet.errors import BackboneError, UnsupportedError
-from fpet.files import write_safetensors
 from fpet.hardware import cpu, gpu
 from fpet.json_values import check_json
 from fpet.preprocess import Triple
+from fpet.safetensors_files import write_safetensors
 from fpet.tokens import Geometry
 from fpet.words import reason
 

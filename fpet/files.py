@@ -1,11 +1,10 @@
-"""Reading safetensors files whole, and writing files and folders so that a half-written one is never seen."""
+"""Reading files whole, and writing files and folders so that a half-written one is never seen."""
 
 from __future__ import annotations
 
 import csv
 import fcntl
 import io
-import json
 import os
 import secrets
 import stat
@@ -14,36 +13,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import safetensors.torch
-from safetensors import SafetensorError
-from torch import Tensor
-
 from fpet.errors import FpetError
 from fpet.temporary import temporary_folder
-from fpet.words import reason
 
-_LENGTH_BYTES = 8
 _CSV_END = "\r\n"
 _UNFINISHED = ".fpet-unfinished"
 _NAME_BYTES = 200
 _ABANDONED_SECONDS = 3600.0  # writing takes seconds
-_MAX_DIMENSIONS = 16  # torch stores tensors with more than 64 but cannot compute with them
-
-
-def parse_safetensors(data: bytes, origin: Path, error: type[FpetError]) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata and tensors of a safetensors file's bytes; raises `error` naming `origin` if they are not one."""
-    try:
-        tensors = safetensors.torch.load(data)
-        length = int.from_bytes(data[:_LENGTH_BYTES], "little")
-        header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
-    # The last two are torch's, of a shape with more in a dimension than it can count and no element: memory it takes of
-    # the bytes that are there.
-    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError, RuntimeError) as cause:
-        raise error(f"{origin}: not a complete safetensors file: {reason(cause)}") from cause
-    for name, tensor in tensors.items():
-        if tensor.ndim > _MAX_DIMENSIONS:
-            raise error(f"{origin}: the tensor {name!r} has {tensor.ndim} dimensions")
-    return header.get("__metadata__") or {}, tensors
 
 
 def exists(path: Path, error: type[FpetError]) -> bool:
@@ -83,24 +59,19 @@ def read_lines(path: Path, error: type[FpetError]) -> list[tuple[int, str]]:
     return [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
 
 
-def read_safetensors(path: Path, error: type[FpetError]) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata and tensors of a safetensors file; raises `error` if it cannot be read or is not one."""
-    return parse_safetensors(read_bytes(path, error), path, error)
-
-
-def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_folder: bool = True) -> os.stat_result:
+def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_parents: bool = True) -> os.stat_result:
     """Writes beside `path`, syncs and renames: a reader sees the old content or the new, never a part, and the new one
     from then on, through a power cut too.
 
     Returns the status of the file as it was written, with its name, whoever may write to it or put another in its place
-    by the time that `path` can be looked at. make_folder: makes its folder if there is none.
+    by the time that `path` can be looked at. make_parents: makes the folders that it lies in where they are missing.
 
     Raises:
         `error`: if the disk is full or the folder cannot be written; the old content stays.
     """
     unfinished: Path | None = None
     try:
-        if make_folder:
+        if make_parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         beside = _beside(path)
         # With the permissions that any new file has; not where one has that name already.
@@ -204,10 +175,3 @@ def _remove_unlocked(path: Path, latest: float) -> bool:
                 path.unlink()
                 return True
     return False
-
-
-def write_safetensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], error: type[FpetError]
-) -> None:
-    """Writes a safetensors file atomically."""
-    write_atomically(path, safetensors.torch.save(dict(tensors), dict(metadata)), error)

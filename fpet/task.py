@@ -18,13 +18,14 @@ from fpet.adapters import ADAPTERS, build_adapter
 from fpet.adapters.base import Adapter
 from fpet.backbone import Backbone
 from fpet.errors import TaskError, UnsupportedError
-from fpet.files import parse_safetensors, read_regular, write_safetensors
+from fpet.files import read_regular
 from fpet.header import HeadSpec, Method, TaskHeader
 from fpet.linear import LowBitLinear
 from fpet.packing import check_tensors, pack_module, unpack_module
 from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
 from fpet.registry import completed
+from fpet.safetensors_files import parse_safetensors, write_safetensors
 from fpet.tokens import Geometry, Layout
 from fpet.vit import AdaptedViT, refuse_misfit
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fpet.backbones.timm_models import NORM_EPS, blueprint
 from fpet.errors import TaskError, UnsupportedError
-from fpet.files import write_safetensors
 from fpet.header import TaskHeader
 from fpet.linear import LowBitLinear
+from fpet.safetensors_files import write_safetensors
 from fpet.task import Task
 from fpet.vit import AdaptedViT
 

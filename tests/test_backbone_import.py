@@ -20,7 +20,7 @@ from small import ARCHITECTURE, ARGUMENTS, small_backbone
 from fpet.backbone import load_backbone, save_backbone
 from fpet.cli import main
 from fpet.errors import BackboneError
-from fpet.files import read_safetensors
+from fpet.safetensors_files import read_safetensors
 
 SMALL = "img_size=16,patch_size=4,embed_dim=24,depth=2,num_heads=3"
 

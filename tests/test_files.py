@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from fpet.errors import TaskError
-from fpet.files import parse_safetensors, remove_abandoned, write_atomically, write_folder
+from fpet.files import remove_abandoned, write_atomically, write_folder
+from fpet.safetensors_files import parse_safetensors
 
 # Dies of writing more than the kernel lets it, as if killed with half of the file written.
 KILLED = """

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from fpet.adapters import build_adapter
 from fpet.backbone import Backbone, create_backbone
-from fpet.files import read_safetensors
 from fpet.linear import LowBitLinear
 from fpet.reducers import build_reducer
 from fpet.reducers.matching import assign, cosine_scores, merge
+from fpet.safetensors_files import read_safetensors
 from fpet.tokens import Layout, Tokens
 from fpet.vit import AdaptedViT
 

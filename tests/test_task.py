@@ -18,11 +18,11 @@ from torch import Tensor
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone
 from fpet.errors import TaskError
-from fpet.files import read_safetensors
 from fpet.header import BackboneRef, HeadSpec, Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
 from fpet.registry import completed
+from fpet.safetensors_files import read_safetensors
 from fpet.task import Task, new_model, save_task
 
 SMALL: dict[str, object] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3}

@@ -21,10 +21,10 @@ from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
 from fpet.embedded import embedded, task_path
 from fpet.errors import TaskError
-from fpet.files import read_safetensors
 from fpet.header import Method
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
+from fpet.safetensors_files import read_safetensors
 from fpet.task import Task, new_model, save_task
 
 pytestmark = pytest.mark.usefixtures("one_thread")

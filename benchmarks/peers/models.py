@@ -16,11 +16,11 @@ from torch import Tensor
 
 from fpet.backbone import Backbone
 from fpet.errors import TaskError
-from fpet.files import write_safetensors
 from fpet.fold import fold
 from fpet.hardware.precision import DTYPES
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
+from fpet.safetensors_files import write_safetensors
 from fpet.task import Task
 from fpet.timm_checkpoint import timm_state
 

@@ -22,9 +22,10 @@ from torch import Tensor
 
 from fpet.backbones.limits import check_archive, check_stored
 from fpet.errors import BackboneError, UnsupportedError
-from fpet.files import exists, parse_safetensors, read_regular
+from fpet.files import exists, read_regular
 from fpet.json_values import check_json, is_finite
 from fpet.preprocess import Preprocessing, Triple, check_precision
+from fpet.safetensors_files import parse_safetensors
 from fpet.words import first
 
 FORMAT = 1

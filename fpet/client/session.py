@@ -22,6 +22,7 @@ from fpet.client.exchange import Call, Conversation, ask
 from fpet.client.pictures import Batch, Encoded, Pictures, batches
 from fpet.client.retry import Patience, require_whole
 from fpet.errors import ImageError, TaskError, UnsupportedError
+from fpet.files import read_bytes
 
 Answer = TypeVar("Answer")
 Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
@@ -180,12 +181,7 @@ def read_task(file: str | Path | bytes) -> bytes:
     Raises:
         TaskError: if it cannot be read.
     """
-    if isinstance(file, bytes):
-        return file
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise TaskError(f"{file}: cannot be read: {error.strerror}") from error
+    return file if isinstance(file, bytes) else read_bytes(Path(file), TaskError)
 
 
 def _readable(batch: Batch, asked: Asked[Answer]) -> Conversation[list[Answer | ImageError]]:

@@ -20,8 +20,8 @@ from fpet.convert.counterpart import refuse_without_counterpart
 from fpet.convert.fields import Fields
 from fpet.convert.names import ALL, TIMM, places
 from fpet.errors import TaskError, UnsupportedError
-from fpet.files import read_safetensors
 from fpet.header import HeadSpec, Method
+from fpet.safetensors_files import read_safetensors
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"

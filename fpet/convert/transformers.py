@@ -16,8 +16,8 @@ from fpet.backbones.timm_models import NORM_EPS
 from fpet.convert.fields import Fields
 from fpet.convert.names import TIMM, places
 from fpet.errors import BackboneError, UnsupportedError
-from fpet.files import read_safetensors
 from fpet.json_values import is_finite
+from fpet.safetensors_files import read_safetensors
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

@@ -66,7 +66,7 @@ class TaskFolder:
         """
         self.require()  # made anew, it would hold this file alone
         try:
-            return write_atomically(path, data, TaskError, make_folder=False)
+            return write_atomically(path, data, TaskError, make_parents=False)
         except TaskError as error:
             logger.error("the task %s is not stored: %s", path.stem, error)
             raise StorageError(without_folder(path, error)) from error
