@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fpet.backbones.described import check_described, fingerprint, geometry
-from fpet.backbones.files import Description, plain_arguments, read_checkpoint
-from fpet.backbones.limits import check_weights, check_whole_patches
-from fpet.backbones.names import fit, refuse_transformers, without_classifier
-from fpet.backbones.timm_models import blueprint, make_vit
+from fpet.backbone_files.described import check_described, fingerprint, geometry
+from fpet.backbone_files.files import Description, plain_arguments, read_checkpoint
+from fpet.backbone_files.limits import check_weights, check_whole_patches
+from fpet.backbone_files.names import fit, refuse_transformers, without_classifier
+from fpet.backbone_files.timm_models import blueprint, make_vit
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.hardware import cpu, gpu
 from fpet.json_values import check_json
@@ -122,7 +122,7 @@ def create_backbone(
     Raises:
         BackboneError: if timm does not know the name or arguments, a JSON file cannot hold an argument, the weights do
             not fit, with the first key, the image is no whole number of patches, or the model is larger than any (see
-            `fpet.backbones.limits`).
+            `fpet.backbone_files.limits`).
         UnsupportedError: if the forward pass does not cover the architecture.
     """
     arguments = plain_arguments(arguments)

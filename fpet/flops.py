@@ -22,8 +22,8 @@ from fpet.adapters import build_adapter
 from fpet.adapters.base import Adapter, why_not_folded
 from fpet.adapters.none import LinearProbe
 from fpet.backbone import Backbone
-from fpet.backbones.described import geometry
-from fpet.backbones.timm_models import blueprint
+from fpet.backbone_files.described import geometry
+from fpet.backbone_files.timm_models import blueprint
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.linear import LowBitLinear

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from fpet.adapters import ADAPTERS
 from fpet.adapters.base import Adapter, BlockAdapter, why_not_folded
 from fpet.adapters.none import LinearProbe
-from fpet.backbones.described import fingerprint
+from fpet.backbone_files.described import fingerprint
 from fpet.comparison import beyond_rounding, noise
 from fpet.errors import UnsupportedError
 from fpet.tokens import Layout

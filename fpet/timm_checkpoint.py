@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fpet.backbones.timm_models import NORM_EPS, blueprint
+from fpet.backbone_files.timm_models import NORM_EPS, blueprint
 from fpet.errors import TaskError, UnsupportedError
 from fpet.header import TaskHeader
 from fpet.linear import LowBitLinear

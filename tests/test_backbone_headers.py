@@ -14,8 +14,8 @@ import timm
 from small import ARCHITECTURE, ARGUMENTS, PUBLISHED_ODD, small_backbone
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
-from fpet.backbones.limits import check_depth
-from fpet.backbones.timm_models import blueprint, refuse_uncovered
+from fpet.backbone_files.limits import check_depth
+from fpet.backbone_files.timm_models import blueprint, refuse_uncovered
 from fpet.errors import BackboneError, UnsupportedError
 
 SECONDS = 5.0  # of the processor

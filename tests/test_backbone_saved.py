@@ -15,8 +15,8 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
-from fpet.backbones.described import fingerprint
-from fpet.backbones.files import Description
+from fpet.backbone_files.described import fingerprint
+from fpet.backbone_files.files import Description
 from fpet.errors import BackboneError
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task

@@ -17,7 +17,7 @@ from torch import nn
 
 from fpet.adapters import build_adapter
 from fpet.backbone import create_backbone, save_backbone
-from fpet.backbones.described import fingerprint
+from fpet.backbone_files.described import fingerprint
 from fpet.cli import main
 from fpet.embedded import task_path
 from fpet.errors import UnsupportedError

@@ -13,7 +13,7 @@ from torch import nn
 
 from fpet.adapters.full import Full, FullBlock
 from fpet.backbone import Backbone, create_backbone
-from fpet.backbones.described import fingerprint
+from fpet.backbone_files.described import fingerprint
 from fpet.errors import UnsupportedError
 from fpet.fold import fold
 from fpet.header import Method

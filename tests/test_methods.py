@@ -15,7 +15,7 @@ from torch import nn
 
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone
-from fpet.backbones.described import fingerprint
+from fpet.backbone_files.described import fingerprint
 from fpet.errors import TaskError, UnsupportedError
 from fpet.fold import fold
 from fpet.inference.mixed import Template

@@ -13,7 +13,7 @@ from small import METHODS, small_header
 from torch import Tensor
 
 from fpet.backbone import Backbone
-from fpet.backbones.described import fingerprint
+from fpet.backbone_files.described import fingerprint
 from fpet.data import Dataset, Split, load_dataset
 from fpet.data.split import ImageTensor
 from fpet.errors import DataError, TaskError

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from fpet.backbone import Backbone, load_backbone
-from fpet.backbones.hub import download_backbone
 from fpet.commands.tell import tell
 from fpet.data import SOURCES, Dataset, Reading, load_dataset, load_source
 from fpet.embedded import default_backbone, task_path
@@ -20,6 +19,7 @@ from fpet.files import exists
 from fpet.hardware.precision import DTYPES, slowness
 from fpet.preprocess import Triple
 from fpet.task import Task
+from fpet.timm_download import download_backbone
 from fpet.untrained import preprocessing_of
 from fpet.vit import check_parity
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fpet.adapters.lora import parse_targets, tensor_prefix
 from fpet.backbone import Backbone
-from fpet.backbones.limits import FLOATS, MOST_BLOCKS
+from fpet.backbone_files.limits import FLOATS, MOST_BLOCKS
 from fpet.convert.counterpart import refuse_without_counterpart
 from fpet.convert.fields import Fields
 from fpet.convert.names import ALL, TIMM, places

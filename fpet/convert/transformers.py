@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fpet.backbone import Backbone, create_backbone
-from fpet.backbones.limits import check_depth
-from fpet.backbones.timm_models import NORM_EPS
+from fpet.backbone_files.limits import check_depth
+from fpet.backbone_files.timm_models import NORM_EPS
 from fpet.convert.fields import Fields
 from fpet.convert.names import TIMM, places
 from fpet.errors import BackboneError, UnsupportedError

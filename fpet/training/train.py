@@ -11,7 +11,7 @@ import torch
 from tqdm import tqdm
 
 from fpet.backbone import Backbone
-from fpet.backbones.described import fingerprint
+from fpet.backbone_files.described import fingerprint
 from fpet.data import Dataset
 from fpet.errors import TaskError
 from fpet.files import exists

@@ -1,4 +1,4 @@
-"""Files of backbones: what they hold, what timm makes of it, and what is refused."""
+"""Files of backbone weights: their formats and names, the timm models that they fit, and what is refused."""
 
 from fpet._torchvision import declare_missing_operators
 

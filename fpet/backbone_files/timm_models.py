@@ -15,8 +15,8 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Attention, Block, VisionTransformer
 from torch import nn
 
-from fpet.backbones.files import check_normalization
-from fpet.backbones.limits import check_depth, check_image_size
+from fpet.backbone_files.files import check_normalization
+from fpet.backbone_files.limits import check_depth, check_image_size
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.preprocess import Triple
 
@@ -31,7 +31,7 @@ def make_vit(architecture: str, arguments: Mapping[str, object], normalization: 
 
     Raises:
         BackboneError: if timm does not know the name or arguments, or the model is larger than any (see
-            `fpet.backbones.limits`).
+            `fpet.backbone_files.limits`).
         UnsupportedError: if the forward pass does not cover the architecture.
     """
     if not timm.is_model(architecture):  # other names, such as hf-hub:..., would have timm ask the network
@@ -44,7 +44,7 @@ def make_vit(architecture: str, arguments: Mapping[str, object], normalization: 
             raise BackboneError(f"{architecture}: the argument {name!r} is not one that shapes a Vision Transformer")
     check_depth(arguments)
     check_normalization(normalization)
-    options = {**timm_arguments(arguments), "num_classes": 0, "pretrained_cfg_overlay": dict(normalization)}
+    options = {**_timm_arguments(arguments), "num_classes": 0, "pretrained_cfg_overlay": dict(normalization)}
     try:
         vit = timm.create_model(architecture, pretrained=False, **options)
         if getattr(vit, "dynamic_img_size", False):  # some have it of themselves; then patches come as a grid
@@ -64,7 +64,23 @@ def blueprint(
         return make_vit(architecture, arguments, normalization or {})
 
 
-def timm_arguments(arguments: Mapping[str, object]) -> dict[str, Any]:
+def downloaded_vit(architecture: str, arguments: Mapping[str, object]) -> Any:
+    """The timm model, without a classifier, with the weights that timm fetches from its hub or finds in its cache.
+
+    Raises:
+        BackboneError: if the weights cannot be had, or do not fit.
+    """
+    options = _timm_arguments(arguments)
+    try:
+        # With its classifier: without, timm would load what fits and leave the rest random.
+        vit: Any = timm.create_model(architecture, pretrained=True, **options)
+    except Exception as error:  # of the network, of the hub's client, or of weights that do not fit
+        raise BackboneError(f"timm cannot get the weights of {architecture}: {' '.join(str(error).split())}") from error
+    vit.reset_classifier(0)
+    return vit
+
+
+def _timm_arguments(arguments: Mapping[str, object]) -> dict[str, Any]:
     """What `timm.create_model` takes for arguments as a file or a command line holds them.
 
     Raises:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fpet.backbones.limits import check_archive, check_stored
+from fpet.backbone_files.limits import check_archive, check_stored
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import exists, read_regular
 from fpet.json_values import check_json, is_finite

@@ -13,7 +13,7 @@ from timm.models import clean_state_dict
 from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor
 
-from fpet.backbones.flax import from_flax, is_flax
+from fpet.backbone_files.flax import from_flax, is_flax
 from fpet.errors import BackboneError, UnsupportedError
 
 Grid = tuple[int, int]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
-
-import timm
 
 from fpet.backbone import Backbone, create_backbone
-from fpet.backbones.timm_models import blueprint, timm_arguments
-from fpet.errors import BackboneError
+from fpet.backbone_files.timm_models import blueprint, downloaded_vit
 from fpet.preprocess import Triple
 
 
@@ -23,14 +19,9 @@ def download_backbone(
         BackboneError: if timm does not know the name, or the weights cannot be had.
         UnsupportedError: if the forward pass does not cover the architecture; then nothing is fetched.
     """
-    given: dict[str, Any] = dict(arguments or {})
+    given = dict(arguments or {})
     grid = blueprint(name, given).patch_embed.grid_size
-    try:
-        # With its classifier: without, timm would load what fits and leave the rest random.
-        vit: Any = timm.create_model(name, pretrained=True, **timm_arguments(given))
-    except Exception as error:  # of the network, of the hub's client, or of weights that do not fit
-        raise BackboneError(f"timm cannot get the weights of {name}: {' '.join(str(error).split())}") from error
-    vit.reset_classifier(0)
+    vit = downloaded_vit(name, given)
     stored = tuple(
         side // patch
         for side, patch in zip(vit.pretrained_cfg["input_size"][1:], vit.patch_embed.patch_size, strict=True)
