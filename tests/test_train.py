@@ -73,6 +73,12 @@ def test_the_recipe_is_the_papers() -> None:
     assert (recipe.validate_every, recipe.seed) == (5, 0)  # the authors validate half as often
 
 
+@pytest.mark.parametrize(("epochs", "warm_up"), [(100, 10), (300, 10), (30, 3), (20, 2), (19, 0), (1, 0)])
+def test_a_warm_up_goes_with_the_epochs_unless_it_is_given(epochs: int, warm_up: int) -> None:
+    assert Recipe(epochs=epochs).warmup_epochs == warm_up
+    assert Recipe(epochs=epochs, warmup_epochs=7).warmup_epochs == 7
+
+
 def test_the_last_epoch_is_validated_whatever_the_others_are() -> None:
     recipe = Recipe(epochs=7, validate_every=3)
     assert [epoch for epoch in range(7) if recipe.validates_after(epoch)] == [2, 5, 6]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,24 +34,9 @@ frozen. The epoch, and if asked the adapter's scale, is chosen on the validation
 classified once and the accuracy is written into the task file. A killed run continues when the same command is given
 again. The defaults are the recipe of the FPET paper. Started by torchrun, several processes share each batch."""
 
-_RECIPE_HELP = {
-    "epochs": "passes over the training images",
-    "batch_size": "images a step",
-    "lr": "learning rate of AdamW at the top of the schedule",
-    "min_lr": "learning rate at the end of the cosine",
-    "warmup_epochs": "epochs of linear warm-up",
-    "warmup_lr": "learning rate at the start of the warm-up",
-    "weight_decay": "weight decay of AdamW",
-    "drop_path": "stochastic depth rate of the last block, 0 to below 1, rising linearly from 0 at the first",
-    "validate_every": "epochs between validations",
-    "precision": f"of matrix products: {', '.join(DTYPES)}; float16 on a GPU only",
-    "seed": "of initial weights, order of images, dropout and stochastic depth",
-}
 # What a service of the folder serves is replaced at once, never half written.
 _INSTEAD = "; to train a task anew that is served, name another folder's --output, and then move or PUT that file here"
 _CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(DTYPES)}
-# What follows from other numbers of the recipe, unless it is given.
-_DERIVED = {"warmup_epochs": f"a tenth of 20 epochs or more, at most {Recipe.warmup_epochs}"}
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -78,15 +64,16 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         "--tensorboard", type=Path, metavar="DIR", help="folder for a TensorBoard log beside the CSV (default: none)"
     )
     recipe = parser.add_argument_group("recipe")
+    kinds = typing.get_type_hints(Recipe)
     for item in dataclasses.fields(Recipe):
-        default = item.default
+        kind = kinds[item.name]
         recipe.add_argument(
             "--" + item.name.replace("_", "-"),
-            type=type(default),
-            default=None if item.name in _DERIVED else default,
+            type=kind,
+            default=item.default,
             choices=_CHOICES.get(item.name),
-            metavar=type(default).__name__.upper(),
-            help=f"{_RECIPE_HELP[item.name]} (default: {_DERIVED.get(item.name, default)})",
+            metavar=kind.__name__.upper(),
+            help=f"{item.metadata['help']} (default: {item.metadata['default']})",
         )
 
 
@@ -180,11 +167,8 @@ def _save(output: Path, fitted: Fitted) -> None:
 
 
 def _recipe(arguments: argparse.Namespace) -> Recipe:
-    values = {item.name: getattr(arguments, item.name) for item in dataclasses.fields(Recipe)}
-    if values["warmup_epochs"] is None:
-        values["warmup_epochs"] = Recipe.warm_up(values["epochs"])
     try:
-        return Recipe(**values)
+        return Recipe(**{item.name: getattr(arguments, item.name) for item in dataclasses.fields(Recipe)})
     except ValueError as error:
         raise UnsupportedError(str(error)) from error
 

@@ -88,9 +88,8 @@ def load_plan(path: Path) -> Plan:
 
     `data` and `seeds` are lists; a data set is a source's name or a folder, or a table such as
     `{ folder = "lists/pets", shots = 4, shots_seed = 1 }` with fields of `Reading`. `[recipe]` holds numbers
-    of `Recipe` for all, of which warmup_epochs is by default as `Recipe.warm_up` says; each `[[method]]` has a
-    name and may have adapter, adapter_arguments, reducer, reducer_arguments, head_bits, search_scale and a recipe of
-    its own on top.
+    of `Recipe` for all; each `[[method]]` has a name and may have adapter, adapter_arguments, reducer,
+    reducer_arguments, head_bits, search_scale and a recipe of its own on top.
 
     Raises:
         UnsupportedError: naming the file and what is missing, unknown, of the wrong type, out of its range, empty or
@@ -145,8 +144,6 @@ def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMetho
         _refuse_dates(f"{values.name}: {name}", tables[name])
     try:
         recipe = checked({"recipe": Recipe}, "recipe", arguments)(**arguments)
-        if "warmup_epochs" not in arguments:
-            recipe = dataclasses.replace(recipe, warmup_epochs=Recipe.warm_up(recipe.epochs))
     except ValueError as error:
         raise ValueError(f"{values.name}: {error}") from error
     return PlannedMethod(

@@ -149,34 +149,23 @@ def _fit(job: Job, dataset: Dataset, backbone: Backbone, folder: Path) -> Fitted
 
 def _planned(job: Job, backbone: Backbone) -> Row:
     """What is known of a run before it starts."""
-    method, recipe = job.method, job.method.recipe
-    device = backbone.device
+    method, device = job.method, backbone.device
     return Row(
         run=job.key,
         data=job.data,
         method=method.name,
-        seed=recipe.seed,
-        epochs=recipe.epochs,
         adapter=method.adapter.kind,
         adapter_arguments=json.dumps(method.adapter.arguments),
         reducer=method.reducer.kind,
         reducer_arguments=json.dumps(method.reducer.arguments),
         head_bits=method.head_bits,
-        batch_size=recipe.batch_size,
-        lr=recipe.lr,
-        precision=recipe.precision,
-        warmup_epochs=recipe.warmup_epochs,
-        warmup_lr=recipe.warmup_lr,
-        min_lr=recipe.min_lr,
-        weight_decay=recipe.weight_decay,
-        drop_path=recipe.drop_path,
-        validate_every=recipe.validate_every,
         search_scale=json.dumps(method.scales),
         backbone=f"{backbone.architecture} {backbone.fingerprint[:KEY]}",
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu.name(),
         threads=torch.get_num_threads(),
         fpet=__version__,
         torch=version("torch"),
+        **dataclasses.asdict(method.recipe),
     )
 
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 from fpet.hardware.precision import DTYPES
 from fpet.json_values import is_finite
 from fpet.words import count
 
 _WHOLE = ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed")
+_WARM_UP = 10  # epochs, the most unless others are given
 _RAMP = 20  # epochs of a training, of which a tenth is a ramp
 # Of whole numbers. Torch takes seeds up to twice that: those of epochs and processes lie above the recipe's.
 _LIMIT = 2**63
+
+T = TypeVar("T")
+
+
+def _described(default: T, text: str, shown: str = "") -> T:
+    """A field with its default, and what the command line says of it; shown: the default in words."""
+    return field(default=default, metadata={"help": text, "default": shown or default})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,31 +30,40 @@ class Recipe:
     epoch, and are looked at twice as often. Of pixels it says nothing: they are normalised as the backbone's were;
     FPET's authors leave them between 0 and 1.
 
-    AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. drop_path: stochastic
-    depth of the last block, rising linearly from zero. precision: of the matrix products ("float32", or by autocast
-    "bfloat16", or "float16" with scaled gradients, on a GPU only); weights and optimiser are float32. validate_every:
-    in epochs; the last epoch is always validated. Whole numbers are below 2**63.
+    AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. warmup_epochs: if it is not
+    given, a tenth of the epochs, as 10 with 100, and no more than 10; none with fewer than 20 epochs, as one epoch has
+    no rates between the lowest and the highest. precision: with "bfloat16" and "float16" products are rounded by
+    autocast, with "float16" gradients are scaled too; weights and optimiser are float32. The last epoch is always
+    validated. Whole numbers are below 2**63.
 
     Raises:
         ValueError: if a number is out of its range, or no whole number where one is due.
     """
 
-    epochs: int = 100
-    batch_size: int = 64
-    lr: float = 1e-3
-    min_lr: float = 1e-5
-    warmup_epochs: int = 10
-    warmup_lr: float = 1e-6
-    weight_decay: float = 1e-4
-    drop_path: float = 0.1
-    validate_every: int = 5
-    precision: str = "float32"
-    seed: int = 0
+    epochs: int = _described(100, "passes over the training images")
+    batch_size: int = _described(64, "images a step")
+    lr: float = _described(1e-3, "learning rate of AdamW at the top of the schedule")
+    min_lr: float = _described(1e-5, "learning rate at the end of the cosine")
+    # None only until __post_init__ derives it.
+    warmup_epochs: int = _described(
+        cast(int, None), "epochs of linear warm-up", f"a tenth of {_RAMP} epochs or more, at most {_WARM_UP}"
+    )
+    warmup_lr: float = _described(1e-6, "learning rate at the start of the warm-up")
+    weight_decay: float = _described(1e-4, "weight decay of AdamW")
+    drop_path: float = _described(
+        0.1, "stochastic depth rate of the last block, 0 to below 1, rising linearly from 0 at the first"
+    )
+    validate_every: int = _described(5, "epochs between validations")
+    precision: str = _described("float32", f"of matrix products: {', '.join(DTYPES)}; float16 on a GPU only")
+    seed: int = _described(0, "of initial weights, order of images, dropout and stochastic depth")
 
     def __post_init__(self) -> None:
+        self._require_whole("epochs")
+        if self.warmup_epochs is None:
+            derived = min(_WARM_UP, self.epochs // 10) if self.epochs >= _RAMP else 0
+            object.__setattr__(self, "warmup_epochs", derived)
         for name in _WHOLE:
-            if type(getattr(self, name)) is not int:
-                raise ValueError(f"{name} = {getattr(self, name)} should be a whole number")
+            self._require_whole(name)
         for name in ("lr", "min_lr", "warmup_lr", "weight_decay"):
             if not is_finite(getattr(self, name)):
                 raise ValueError(f"{name} = {getattr(self, name)} should be finite")
@@ -63,6 +81,10 @@ class Recipe:
         if self.precision not in DTYPES:
             raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(DTYPES)}")
         self._check_schedule()
+
+    def _require_whole(self, name: str) -> None:
+        if type(getattr(self, name)) is not int:
+            raise ValueError(f"{name} = {getattr(self, name)} should be a whole number")
 
     def _check_schedule(self) -> None:
         """Raises ValueError if the schedule would fall where it is to rise, or rise where it is to fall."""
@@ -91,12 +113,6 @@ class Recipe:
             f"the warm-up of {count(self.warmup_epochs, 'epoch')}, which comes after the first, is not over after "
             f"{self.epochs} of training: the learning rate stays below {self.lr:g}, at most {highest:.2g}"
         )
-
-    @staticmethod
-    def warm_up(epochs: int) -> int:
-        """The epochs of warm-up that go with so many of training: a tenth, as 10 with 100, and no more than those; none
-        with fewer than 20, as one epoch has no rates between the lowest and the highest."""
-        return min(Recipe.warmup_epochs, epochs // 10) if epochs >= _RAMP else 0
 
     def validates_after(self, epoch: int) -> bool:
         """Whether the weights are validated after this epoch, counted from 0."""
