@@ -25,6 +25,7 @@ from fpet.backbone import load_backbone
 from fpet.embedded import default_backbone, embedded, task_path, tasks_folder
 from fpet.hardware.precision import DTYPES
 from fpet.task import Task
+from fpet.tensor_names import dtype_name
 from fpet.vit import AdaptedViT
 from service.hardware import name_dtype, pick_device
 from service.model.calibration import measure
@@ -91,7 +92,7 @@ def show_forward(names: Sequence[str]) -> None:
     backbone = load_backbone(default_backbone())
     backbone.move(device, dtype)
     print(
-        f"\nForward on {device} in {str(dtype).removeprefix('torch.')}, {threads} thread(s), with and without "
+        f"\nForward on {device} in {dtype_name(dtype)}, {threads} thread(s), with and without "
         f"token reduction, timed alternately, medians of {_REPEATS}"
     )
     for name in names:

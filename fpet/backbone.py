@@ -22,6 +22,7 @@ from fpet.hardware import cpu, gpu
 from fpet.json_values import check_json
 from fpet.preprocess import Triple
 from fpet.safetensors_files import write_safetensors
+from fpet.tensor_names import dtype_name
 from fpet.tokens import Geometry
 from fpet.words import reason
 
@@ -72,11 +73,11 @@ class Backbone:
         """
         own = self.dtype
         if dtype is not None and not dtype.is_floating_point:
-            raise UnsupportedError(f"weights are floating values, not {dtype}".replace("torch.", ""))
-        if dtype not in (None, own) and own.itemsize < torch.float32.itemsize:
+            raise UnsupportedError(f"weights are floating values, not {dtype_name(dtype)}")
+        if dtype is not None and dtype != own and own.itemsize < torch.float32.itemsize:
             raise UnsupportedError(
-                f"the weights were rounded to {own}, and are not what they were as {dtype}: load the backbone "
-                "anew".replace("torch.", "")
+                f"the weights were rounded to {dtype_name(own)}, and are not what they were as {dtype_name(dtype)}: "
+                "load the backbone anew"
             )
         try:
             torch.zeros(1, device=device).item()  # meta would take the weights, but holds no values
@@ -90,8 +91,8 @@ class Backbone:
         """Raises UnsupportedError unless a task can be trained on it: it is float32, and as `check_unchanged` asks."""
         if self.dtype != torch.float32:
             raise UnsupportedError(
-                f"the backbone is {self.dtype}: to train it is float32, as it was loaded; a recipe's precision says in "
-                "what is multiplied".replace("torch.", "")
+                f"the backbone is {dtype_name(self.dtype)}: to train it is float32, as it was loaded; a recipe's "
+                "precision says in what is multiplied"
             )
         self.check_unchanged()
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fpet.adapters.base import Adapter
+from fpet.tensor_names import described, dtype_name
 from fpet.tokens import Tokens
 
 
@@ -18,10 +19,9 @@ def check_images(images: Tensor, patch_embed: Any) -> None:
     casts = known and images.is_floating_point() and torch.is_autocast_enabled(images.device.type)
     typed = casts or (known and images.dtype == dtype)
     if not typed or images.ndim != 4 or images.shape[1:] != (3, *size):
-        given = f"{images.dtype} {list(images.shape)}" if known else type(images).__name__
         raise (ValueError if typed else TypeError)(
-            f"images are normalised {dtype} [B, 3, {size[0]}, {size[1]}], as `Preprocessing.resize` and `normalize` "
-            f"make them, not {given}".replace("torch.", "")
+            f"images are normalised {dtype_name(dtype)} [B, 3, {size[0]}, {size[1]}], as `Preprocessing.resize` and "
+            f"`normalize` make them, not {described(images)}"
         )
 
 

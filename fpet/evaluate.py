@@ -14,6 +14,7 @@ from fpet.data import Split
 from fpet.errors import DataError, UnsupportedError
 from fpet.preprocess import Preprocessing
 from fpet.reducers.none import NoReduction
+from fpet.tensor_names import dtype_name
 from fpet.vit import AdaptedViT
 from fpet.words import count
 
@@ -184,5 +185,5 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
 def not_finite(model: AdaptedViT) -> str:
     """What is said of a model some of whose logits are not: the largest of such is no answer."""
     dtype = model.backbone.dtype
-    said = f"the task's answers in {dtype} are not finite".replace("torch.", "")
+    said = f"the task's answers in {dtype_name(dtype)} are not finite"
     return said if dtype == torch.float32 else f"{said}; those in float32 may be"

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fpet.linear import FULL_PRECISION, LowBitLinear
 from fpet.quantize import Packed, code_bytes
+from fpet.tensor_names import described, dtype_name
 
 
 def pack_module(module: nn.Module) -> dict[str, Tensor]:
@@ -36,9 +37,8 @@ def check_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         shape, dtype = expected[name]
         tensor = tensors[name]
         if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-            found = f"{tensor.dtype} {list(tensor.shape)}".removeprefix("torch.")
-            needed = f"{dtype} {list(shape)}".removeprefix("torch.")
-            raise ValueError(f"the tensor {name!r} is {found} instead of {needed}")
+            needed = f"{dtype_name(dtype)} {list(shape)}"
+            raise ValueError(f"the tensor {name!r} is {described(tensor)} instead of {needed}")
 
 
 def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fpet.errors import UnsupportedError
+from fpet.tensor_names import described
 
 INTERPOLATIONS = ("bicubic", "bilinear")
 Triple = tuple[float, float, float]
@@ -55,9 +56,9 @@ class Preprocessing:
             TypeError: for what is no such tensor, such as a picture of Pillow, or values from 0 to 1.
         """
         if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.ndim != 3 or len(image) != 3:
-            known = isinstance(image, Tensor)
-            given = f"{image.dtype} {list(image.shape)}".removeprefix("torch.") if known else type(image).__name__
-            raise TypeError(f"an image is a uint8 tensor [3, H, W], which fpet.images.to_rgb makes, not a {given}")
+            raise TypeError(
+                f"an image is a uint8 tensor [3, H, W], which fpet.images.to_rgb makes, not a {described(image)}"
+            )
         if tuple(image.shape[-2:]) == self.size:
             return image.contiguous()
         return F.interpolate(image[None], self.size, mode=self.interpolation, antialias=True)[0].contiguous()
@@ -92,8 +93,9 @@ def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor,
 def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
     """As the method of that name, the i-th image as the i-th preprocessing says; raises the same."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        given = f"{images.dtype} {list(images.shape)}".removeprefix("torch.")
-        raise TypeError(f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {given}")
+        raise TypeError(
+            f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {described(images)}"
+        )
     if not each:
         return images.to(dtype)
     mean, std = _constants(each[0].mean, each[0].std, images.device)

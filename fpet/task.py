@@ -26,6 +26,7 @@ from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
 from fpet.registry import completed
 from fpet.safetensors_files import parse_safetensors, write_safetensors
+from fpet.tensor_names import dtype_name
 from fpet.tokens import Geometry, Layout
 from fpet.vit import AdaptedViT, refuse_misfit
 
@@ -223,7 +224,7 @@ def _write(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> Non
 def _check_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:  # of others, some cannot even be asked whether they are finite
-            found = str(tensor.dtype).removeprefix("torch.")
+            found = dtype_name(tensor.dtype)
             raise TaskError(f"{path}: the tensor {name!r} is {found}; a task file holds float32 and uint8")
         if not tensor.isfinite().all():
             raise TaskError(f"{path}: the tensor {name!r} has values that are not finite")

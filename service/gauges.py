@@ -10,6 +10,7 @@ from prometheus_client import Gauge, Info
 
 import fpet
 from fpet.inference.reordered import reordered_bytes
+from fpet.tensor_names import dtype_name
 from service.catalog import Catalog
 from service.engine import Engine
 from service.metrics import Metrics
@@ -29,7 +30,7 @@ def add_gauges(metrics: Metrics, settings: Settings, engine: Engine, catalog: Ca
             "version": fpet.__version__,
             "torch": str(torch.__version__),
             "device": str(engine.device),
-            "dtype": str(engine.dtype).removeprefix("torch."),
+            "dtype": dtype_name(engine.dtype),
         }
     )
     Gauge("fpet_processes", "Processes that answer, and whose metrics these are.", registry=registry).set(1)

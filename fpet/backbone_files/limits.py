@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fpet.errors import BackboneError
+from fpet.tensor_names import dtype_name
 
 # Far beyond any published plain Vision Transformer. Weights bound all else, but neither the time that timm takes for
 # blocks without values, nor the image size of a model without position embeddings.
@@ -84,7 +85,7 @@ def check_weights(vit: Any, architecture: str, state: Mapping[str, Tensor]) -> N
                 f"{key!r} has shape {list(state[key].shape)}; {architecture} needs {list(expected[key].shape)}"
             )
         if state[key].dtype not in FLOATS and state[key].dtype != expected[key].dtype:
-            found = str(state[key].dtype).removeprefix("torch.")
+            found = dtype_name(state[key].dtype)
             raise BackboneError(f"{key!r} is {found}; weights are floating-point numbers of 16 to 64 bits")
         if not state[key].isfinite().all():
             raise BackboneError(f"{key!r} has values that are not finite")

@@ -10,6 +10,7 @@ from typing import Any
 
 from fpet.commands import options
 from fpet.task import Task
+from fpet.tensor_names import dtype_name
 from fpet.words import shown
 
 _DESCRIPTION = """Prints what is in a task file: backbone, methods, labels, preprocessing, provenance with recipe and
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _described(task: Task) -> dict[str, Any]:
     tensors = {
-        name: {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+        name: {"dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
         for name, tensor in sorted(task.tensors.items(), key=_place)
     }
     return {

@@ -22,6 +22,7 @@ from fpet.convert.names import ALL, TIMM, places
 from fpet.errors import TaskError, UnsupportedError
 from fpet.header import HeadSpec, Method
 from fpet.safetensors_files import read_safetensors
+from fpet.tensor_names import dtype_name
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -128,8 +129,7 @@ def _stored(folder: Path) -> Iterator[tuple[str, Tensor]]:
     _, stored = read_safetensors(folder / WEIGHTS, TaskError)
     for key, value in sorted(stored.items()):
         if value.dtype not in FLOATS:
-            found = str(value.dtype).removeprefix("torch.")
-            raise UnsupportedError(f"{folder}: {key!r} is {found}, which is not covered")
+            raise UnsupportedError(f"{folder}: {key!r} is {dtype_name(value.dtype)}, which is not covered")
         yield key.removeprefix(PREFIX), value
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from fpet.data.prefetch import prefetched_batches
 from fpet.errors import DataError
 from fpet.preprocess import Preprocessing
+from fpet.tensor_names import described
 
 TRAIN, VAL = 800, 200  # pictures of each of our own data sets, as many as VTAB-1K's have
 _RESIZED_AT_ONCE = 64
@@ -73,8 +74,8 @@ class Split:
 
     def __post_init__(self) -> None:
         if self.targets.dtype != torch.int64 or self.targets.shape != (len(self.images),):
-            given = f"{self.targets.dtype} {list(self.targets.shape)}".removeprefix("torch.")
-            raise DataError(f"the targets of {len(self.images)} pictures are int64 [{len(self.images)}], not {given}")
+            count, given = len(self.images), described(self.targets)
+            raise DataError(f"the targets of {count} pictures are int64 [{count}], not {given}")
 
     def __len__(self) -> int:
         return self.targets.shape[0]
