@@ -20,6 +20,7 @@ from typing import Any
 from fpet import __version__
 from fpet.commands.tell import tell
 from fpet.errors import FpetError, UnsupportedError
+from fpet.system_errors import os_errors_as
 from fpet.words import reason
 
 # Each is a module of fpet.commands, whose `add_command` adds a sub-command and sets the default `run`: parsed arguments
@@ -112,14 +113,10 @@ def _open_closed() -> None:
 def _require_folders() -> None:
     """Raises UnsupportedError without what libraries need as torch is imported: they would end the process, naming
     another file (oneMKL) or none (torch's compiler)."""
-    try:
+    with os_errors_as(UnsupportedError, "the working folder"):
         Path.cwd()
-    except OSError as error:
-        raise UnsupportedError(f"the working folder: {error.strerror}") from error
-    try:
+    with os_errors_as(UnsupportedError, "no folder for temporary files; TMPDIR may name one"):
         tempfile.gettempdir()
-    except OSError as error:
-        raise UnsupportedError(f"no folder for temporary files; TMPDIR may name one: {error.strerror}") from error
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fpet.errors import FpetError
+from fpet.system_errors import os_errors_as
 from fpet.temporary import temporary_folder
 
 _CSV_END = "\r\n"
@@ -24,18 +25,14 @@ _ABANDONED_SECONDS = 3600.0  # writing takes seconds
 
 def exists(path: Path, error: type[FpetError]) -> bool:
     """Whether there is such a file or folder; raises `error` if that cannot be told, as of a name that is too long."""
-    try:
+    with os_errors_as(error, f"{path}: cannot be looked for"):
         return path.exists()
-    except OSError as cause:
-        raise error(f"{path}: cannot be looked for: {cause.strerror}") from cause
 
 
 def read_bytes(path: Path, error: type[FpetError]) -> bytes:
     """The file's content, read once; raises `error` if it cannot be."""
-    try:
+    with os_errors_as(error, f"{path}: cannot be read"):
         return path.read_bytes()
-    except OSError as cause:
-        raise error(f"{path}: cannot be read: {cause.strerror}") from cause
 
 
 def read_regular(path: Path, error: type[FpetError]) -> bytes:
@@ -71,26 +68,25 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_pa
     """
     unfinished: Path | None = None
     try:
-        if make_parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        beside = _beside(path)
-        # With the permissions that any new file has; not where one has that name already.
-        opened = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        unfinished = beside
-        with os.fdopen(opened, "wb", buffering=0) as file:  # after an error nothing is left to be written
-            with suppress(OSError):  # on a file system without locks it counts as held for ever
-                fcntl.flock(file, fcntl.LOCK_EX)
-            left = memoryview(data)
-            while left:
-                left = left[file.write(left) :]
-            os.fsync(file.fileno())
-            written = os.fstat(file.fileno())
-            unfinished.replace(path)
-            unfinished = None
-            named = os.fstat(file.fileno())  # to get a name is a change of status
-    except OSError as cause:
-        raise error(f"{path}: cannot be written: {cause.strerror}") from cause
-    finally:  # also of an interrupt, which may come while an error is handled
+        with os_errors_as(error, f"{path}: cannot be written"):
+            if make_parents:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            beside = _beside(path)
+            # With the permissions that any new file has; not where one has that name already.
+            opened = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            unfinished = beside
+            with os.fdopen(opened, "wb", buffering=0) as file:  # after an error nothing is left to be written
+                with suppress(OSError):  # on a file system without locks it counts as held for ever
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+                written = os.fstat(file.fileno())
+                unfinished.replace(path)
+                unfinished = None
+                named = os.fstat(file.fileno())  # to get a name is a change of status
+    finally:  # around the handling of an error, during which an interrupt may come
         if unfinished is not None:
             with suppress(OSError):  # as where the file system became read-only by that error: say that one
                 unfinished.unlink(missing_ok=True)
@@ -116,10 +112,8 @@ def _sync_names(folder: Path) -> None:
 
 def make_folder(path: Path, error: type[FpetError]) -> None:
     """Makes a folder, with those that it lies in, if there is none; raises `error` if it cannot be made."""
-    try:
+    with os_errors_as(error, f"{path}: cannot be written"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise error(f"{path}: cannot be written: {cause.strerror}") from cause
 
 
 def write_folder(path: Path, files: Mapping[str, bytes], error: type[FpetError]) -> None:
@@ -128,7 +122,7 @@ def write_folder(path: Path, files: Mapping[str, bytes], error: type[FpetError])
     Raises:
         `error`: if the folder cannot be written; nothing is left of it.
     """
-    try:
+    with os_errors_as(error, f"{path}: cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(path.parent, f".{path.name}.") as temporary:
             folder = temporary / "files"
@@ -136,8 +130,6 @@ def write_folder(path: Path, files: Mapping[str, bytes], error: type[FpetError])
             for name, data in files.items():
                 (folder / name).write_bytes(data)
             folder.rename(path)
-    except OSError as cause:
-        raise error(f"{path}: cannot be written: {cause.strerror}") from cause
 
 
 def write_csv(path: Path, columns: Iterable[str], rows: Iterable[Iterable[object]], error: type[FpetError]) -> None:

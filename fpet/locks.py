@@ -11,6 +11,7 @@ from typing import IO
 
 from fpet.errors import BusyError, TaskError
 from fpet.files import remove_abandoned
+from fpet.system_errors import os_errors_as
 
 
 @contextmanager
@@ -25,12 +26,13 @@ def sole_writer(output: Path, *, wait: bool = False) -> Iterator[None]:
         TaskError: if the folder cannot be written.
     """
     path = output.with_name(f".{output.name}.lock")
-    try:
-        file = _locked(path, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BusyError(f"{output}: another process is writing it; wait for that, or name another output") from error
-    except OSError as error:
-        raise TaskError(f"{output}: cannot be written: {error.strerror}") from error
+    with os_errors_as(TaskError, f"{output}: cannot be written"):
+        try:
+            file = _locked(path, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BusyError(
+                f"{output}: another process is writing it; wait for that, or name another output"
+            ) from error
     with file:
         remove_abandoned(path.parent)
         try:

@@ -90,8 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     for name in sorted(every - conversion.options):
         if getattr(arguments, name) is not None:
             raise UnsupportedError(f"--{name.replace('_', '-')} has no meaning for {arguments.input}")
-    if conversion.suffix and arguments.output.suffix != conversion.suffix:
-        raise UnsupportedError(f"{arguments.output}: the name of what this writes ends in {conversion.suffix}")
+    if conversion.suffix:
+        options.require_suffix(arguments.output, conversion.suffix, "the name of what this writes")
     options.refuse_existing(arguments.output)
     print(f"{arguments.output}: {conversion.run(arguments)}")
     return 0

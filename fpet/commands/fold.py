@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from fpet.commands import options
-from fpet.errors import UnsupportedError
 from fpet.fold import fold
 from fpet.timm_checkpoint import creation, write_timm_checkpoint
 
@@ -27,8 +26,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Folds and writes."""
     output: Path = arguments.output
-    if output.suffix != ".safetensors":  # timm would take it for a pickle
-        raise UnsupportedError(f"{output}: a folded task's name ends in .safetensors")
+    options.require_suffix(output, ".safetensors", "a folded task's name")  # timm would take another for a pickle
     options.refuse_existing(output)
     task = options.task(arguments)
     model = fold(task.build(options.backbone(arguments)))

@@ -8,12 +8,10 @@ from pathlib import Path
 
 from fpet.backbone import Backbone, save_backbone
 from fpet.commands import options
-from fpet.errors import BackboneError, UnsupportedError
+from fpet.errors import BackboneError
 from fpet.files import read_bytes
 from fpet.preprocess import Triple
 from fpet.provenance import versions
-
-_SUFFIX = ".safetensors"
 
 _DESCRIPTION = f"""Reads a Vision Transformer once and writes a safetensors file that says itself what it is, for
 --backbone and for the service. SOURCE is a checkpoint (safetensors or torch: timm, DeiT, DINOv2, CLIP; .npz: the
@@ -40,8 +38,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Reads, writes, and says what was written."""
     output: Path = arguments.output
-    if output.suffix != _SUFFIX:  # by which whoever reads it tells what it is
-        raise UnsupportedError(f"{output}: a backbone file's name ends in {_SUFFIX}")
+    options.require_suffix(output, ".safetensors", "a backbone file's name")  # by which readers tell the format
     options.refuse_existing(output)
     normalization = {name: getattr(arguments, name) for name in ("mean", "std") if getattr(arguments, name)}
     backbone = options.open_backbone(

@@ -185,6 +185,15 @@ def open_backbone(
     return download_backbone(source.removeprefix(HUB), arguments, normalization)
 
 
+def require_suffix(output: Path, suffix: str, rule: str) -> None:
+    """Raises UnsupportedError unless the output's name ends in `suffix`.
+
+    rule: the beginning of what is then said, such as "a task file's name".
+    """
+    if output.suffix != suffix:
+        raise UnsupportedError(f"{output}: {rule} ends in {suffix}")
+
+
 def refuse_existing(output: Path, instead: str = "", option: str = "--output") -> None:
     """Raises UnsupportedError if there is such a file or folder, or none can be called so: nothing is overwritten.
 

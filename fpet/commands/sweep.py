@@ -47,8 +47,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Lists, or trains, tests and writes."""
     refuse_group("a sweep")
-    if arguments.output.suffix != ".csv":  # the folder of the runs is called as the table, without it
-        raise UnsupportedError(f"{arguments.output}: a sweep's table has a name that ends in .csv")
+    # The folder of the runs is called as the table but for it.
+    options.require_suffix(arguments.output, ".csv", "a sweep's table has a name that")
     plan, backbone = load_plan(arguments.plan), options.backbone(arguments)
     try:
         check_plan(plan, backbone)

@@ -12,6 +12,7 @@ from fpet.commands.tell import tell
 from fpet.embedded import tasks_folder
 from fpet.errors import TaskError
 from fpet.provenance import stated_accuracy
+from fpet.system_errors import os_errors_as
 from fpet.task import Task
 
 _DESCRIPTION = """Lists task files: name, adapter, token reduction, number of classes, size in bytes, and the accuracy
@@ -49,12 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.name.endswith(".safetensors"))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise TaskError(f"there is no folder {folder}") from error
-    except OSError as error:
-        raise TaskError(f"{folder}: the folder cannot be read: {error.strerror}") from error
+    with os_errors_as(TaskError, f"{folder}: the folder cannot be read"):
+        try:
+            return sorted(path for path in folder.iterdir() if path.name.endswith(".safetensors"))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise TaskError(f"there is no folder {folder}") from error
 
 
 def _row(task: Task) -> dict[str, Any]:

@@ -80,8 +80,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Trains, tests once, saves."""
     output = arguments.output or Path("runs", f"{arguments.name}.safetensors")
-    if output.suffix != ".safetensors":  # other commands go by it, and so does the checkpoint's name
-        raise UnsupportedError(f"{output}: a task file's name ends in .safetensors")
+    # Other commands tell a task file by it, and the checkpoint is called as the task file but for it.
+    options.require_suffix(output, ".safetensors", "a task file's name")
     recipe = _recipe(arguments)
     keep_freed_memory()
     arguments.device = local_device(arguments.device)

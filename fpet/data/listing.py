@@ -6,6 +6,7 @@ from pathlib import Path
 from unicodedata import category, normalize
 
 from fpet.errors import DataError
+from fpet.system_errors import os_errors_as
 from fpet.words import count
 
 # What Windows, a Mac, its archiver and Synology's indexer leave among pictures; the last holds small copies of them.
@@ -19,10 +20,8 @@ def visible(folder: Path) -> list[Path]:
     Raises:
         DataError: if the folder cannot be read.
     """
-    try:
+    with os_errors_as(DataError, f"{folder}: the folder cannot be read"):
         paths = sorted(folder.iterdir())
-    except OSError as error:
-        raise DataError(f"{folder}: the folder cannot be read: {error.strerror}") from error
     return [path for path in paths if not path.name.startswith(".") and path.name.lower() not in _CLUTTER]
 
 

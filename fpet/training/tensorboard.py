@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from fpet.errors import TaskError, UnsupportedError
+from fpet.system_errors import os_errors_as
 
 Write = Callable[[Mapping[str, float | None]], None]
 
@@ -25,12 +26,12 @@ def tensorboard_log(folder: Path, epoch: int) -> Iterator[Write]:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  # optional
     except ImportError as error:
         raise UnsupportedError("a TensorBoard log needs the package tensorboard; pip installs it") from error
-    with _refused(folder):
+    with _refusing(folder):
         writer = SummaryWriter(folder, purge_step=epoch + 1)
 
     def write(row: Mapping[str, float | None]) -> None:
         step = row["epoch"]
-        with _refused(folder):
+        with _refusing(folder):
             for name, value in row.items():
                 if name != "epoch" and value is not None:
                     writer.add_scalar(name, value, step)
@@ -39,13 +40,9 @@ def tensorboard_log(folder: Path, epoch: int) -> Iterator[Write]:
     try:
         yield write
     finally:
-        with _refused(folder):
+        with _refusing(folder):
             writer.close()
 
 
-@contextmanager
-def _refused(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TaskError(f"{folder}: cannot be written: {error.strerror or error}") from error
+def _refusing(folder: Path) -> AbstractContextManager[None]:
+    return os_errors_as(TaskError, f"{folder}: cannot be written")
