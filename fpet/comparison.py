@@ -1,4 +1,4 @@
-"""Whether two forwards are the same function: noise to try them on, and what rounding explains of a difference."""
+"""Whether two forwards are the same function: noise to try them on, and whether their outputs differ too much."""
 
 from __future__ import annotations
 
@@ -32,4 +32,16 @@ def beyond_rounding(found: Tensor, expected: Tensor, dtype: torch.dtype) -> floa
     expected = expected.float()
     difference = (found.float() - expected).norm().item()
     explained = _TOLERANCES.get(dtype, _TOLERANCE) * expected.norm().item()
-    return None if difference <= explained < math.inf else difference  # with NaN every comparison is false
+    return _beyond(difference, explained)
+
+
+def beyond_tolerance(found: Tensor, expected: Tensor, tolerance: float) -> float | None:
+    """The largest difference of two values, if it is above `tolerance` times the largest expected one; None if not.
+
+    found, expected: of one shape and dtype. If a value of either is not finite, they differ.
+    """
+    return _beyond((found - expected).abs().max().item(), tolerance * expected.abs().max().item())
+
+
+def _beyond(difference: float, allowed: float) -> float | None:
+    return None if difference <= allowed < math.inf else difference  # with NaN every comparison is false

@@ -21,6 +21,7 @@ from fpet.adapters.base import Adapter, BlockAdapter, why_not_folded
 from fpet.adapters.none import LinearProbe
 from fpet.backbone_files.described import fingerprint
 from fpet.comparison import beyond_rounding, noise
+from fpet.copies import sharing_tensors
 from fpet.errors import UnsupportedError
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
@@ -46,7 +47,7 @@ def fold(model: AdaptedViT) -> AdaptedViT:
         )
     model = model.in_evaluation()
     backbone = model.backbone
-    vit: Any = copy.deepcopy(backbone.vit, {id(tensor): tensor for tensor in backbone.vit.parameters()})
+    vit: Any = sharing_tensors(backbone.vit)
     adapter = copy.deepcopy(model.adapter).double()
     with torch.no_grad():
         for block, site in zip(vit.blocks, adapter.blocks, strict=True):

@@ -48,6 +48,14 @@ def groups(model: AdaptedViT, images: Tensor) -> Tensor:
     return places.view(-1, rows, columns)
 
 
+def tokens_left(places: Tensor, tokens_in: int) -> int:
+    """Tokens of an image after the last block: prefix tokens and prompts, which no reduction touches, and its groups.
+
+    places: int64 [rows, columns], as `groups` gives them; tokens_in: tokens at the first block.
+    """
+    return tokens_in - places.numel() + len(places[places != GONE].unique())
+
+
 class _Recorder(BlockReducer):
     """A block's reducer that remembers what it was given."""
 

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from fpet.backbone import Backbone
-from fpet.groups import GONE, groups
+from fpet.groups import GONE, groups, tokens_left
 from fpet.preprocess import Preprocessing
 from fpet.reducers.tome import ToMe
 from fpet.vit import AdaptedViT
@@ -36,19 +36,14 @@ def figure(name: str, model: AdaptedViT, images: Tensor, preprocessing: Preproce
 def _row(name: str, model: AdaptedViT, image: Tensor, preprocessing: Preprocessing) -> list[Panel]:
     normalised = preprocessing.normalize(image[None].to(model.backbone.device), model.backbone.dtype)
     places = groups(model, normalised)[0].cpu()
-    left = _tokens_left(model, places)
+    left = tokens_left(places, model.tokens_in)
     seen = in_patches(image, model.backbone)
     tome_places = groups(_tome_down_to(left, model), normalised)[0].cpu()
     return [
         (f"{model.tokens_in} tokens", _enlarged(seen)),
         (f"{name}: {left} tokens", merged(seen, places)),
-        (f"tome: {_tokens_left(model, tome_places)} tokens", merged(seen, tome_places)),
+        (f"tome: {tokens_left(tome_places, model.tokens_in)} tokens", merged(seen, tome_places)),
     ]
-
-
-def _tokens_left(model: AdaptedViT, places: Tensor) -> int:
-    """Prefix tokens and prompts, which no reduction touches, and the groups of patches."""
-    return model.tokens_in - places.numel() + int(places[places != GONE].unique().numel())
 
 
 def _tome_down_to(tokens: int, model: AdaptedViT) -> AdaptedViT:

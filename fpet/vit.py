@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from itertools import starmap
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +13,15 @@ from fpet.adapters.base import Adapter
 from fpet.adapters.none import LinearProbe
 from fpet.backbone import Backbone
 from fpet.block import DropPath, Site, adapted_blocks
-from fpet.comparison import noise
+from fpet.comparison import beyond_tolerance, noise
+from fpet.copies import sharing_tensors
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.header import Method
 from fpet.reducers.base import Reducer
 from fpet.reducers.none import NoReduction
 from fpet.tokens import Geometry, Layout, Tokens
 
-_PARITY_TOLERANCE = 1e-4
-
-Module = TypeVar("Module", bound=nn.Module)
+_PARITY_TOLERANCE = 1e-4  # relative to the largest value
 
 
 class AdaptedViT(nn.Module):
@@ -91,7 +89,7 @@ class AdaptedViT(nn.Module):
 
     def in_evaluation(self) -> AdaptedViT:
         """The same task in evaluation mode, while this model keeps its mode; tensors are shared."""
-        parts = _sharing_tensors(self.adapter), _sharing_tensors(self.reducer), _sharing_tensors(self.head)
+        parts = sharing_tensors(self.adapter), sharing_tensors(self.reducer), sharing_tensors(self.head)
         return AdaptedViT(self.backbone, *parts, methods=self.methods).eval()
 
     def train(self, mode: bool = True) -> AdaptedViT:
@@ -140,11 +138,6 @@ class AdaptedViT(nn.Module):
         return cast(Tensor, self.head(self.features(images)))
 
 
-def _sharing_tensors(module: Module) -> Module:
-    """A copy of the module and those below it, whose parameters and buffers are the very same."""
-    return copy.deepcopy(module, {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())})
-
-
 def refuse_misfit(adapter: Adapter, reducer: Reducer, geometry: Geometry) -> None:
     """Checks that every block's adapter finds the tokens as it needs them.
 
@@ -180,8 +173,8 @@ def check_parity(backbone: Backbone) -> None:
     with torch.inference_mode():
         ours = model.tokens(image).x.float()
         theirs = vit.forward_features(image).float()
-    difference = (ours - theirs).abs().max().item()
-    if not difference <= _PARITY_TOLERANCE * theirs.abs().max().item():
+    difference = beyond_tolerance(ours, theirs, _PARITY_TOLERANCE)
+    if difference is not None:
         raise BackboneError(
             f"the forward of {backbone.architecture} differs from timm's by {difference:.2g}: "
             "this timm release is not covered"

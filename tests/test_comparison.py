@@ -8,7 +8,7 @@ import pytest
 import torch
 from small import small_backbone
 
-from fpet.comparison import beyond_rounding, noise
+from fpet.comparison import beyond_rounding, beyond_tolerance, noise
 
 
 def test_noise_is_as_the_backbone_takes_it_and_always_the_same() -> None:
@@ -27,8 +27,15 @@ def test_what_rounding_explains_is_no_difference(dtype: torch.dtype, factor: flo
     assert beyond_rounding(expected * 1.25, expected, dtype) == pytest.approx(30**0.5 / 4)
 
 
+def test_a_tolerance_is_relative_to_the_largest_expected_value() -> None:
+    expected = torch.tensor([1.0, 8.0])
+    assert beyond_tolerance(expected + 0.25, expected, 1 / 32) is None
+    assert beyond_tolerance(expected + torch.tensor([0.5, 0]), expected, 1 / 32) == 0.5
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_what_is_not_finite_differs_from_everything(wrong: float) -> None:
     right, broken = torch.ones(3), torch.tensor([1, wrong, 1])
     for found, expected in ((broken, right), (right, broken), (broken, broken)):
         assert beyond_rounding(found, expected, torch.float32) is not None
+        assert beyond_tolerance(found, expected, 0.1) is not None

@@ -14,7 +14,7 @@ from fpet.errors import UnsupportedError
 from fpet.methods import VIT_BASE
 from fpet.reducers import build_reducer
 from fpet.reducers.base import BlockReducer, ReducerAtBlocks
-from fpet.reducers.pool import PoolBlock
+from fpet.reducers.pool import AveragePoolBlock
 from fpet.reducers.tome import ToMeBlock
 from fpet.tokens import Layout, Tokens
 from fpet.vit import AdaptedViT
@@ -138,7 +138,7 @@ def test_what_needs_fixed_places_is_refused_after_moved_tokens() -> None:
     with pytest.raises(UnsupportedError, match="fixed places"):
         layout.checkerboard()
     with pytest.raises(UnsupportedError, match="fixed places"):
-        PoolBlock(layout, maximum=False)
+        AveragePoolBlock(layout)
 
 
 def test_tome_merges_the_most_similar_pairs() -> None:

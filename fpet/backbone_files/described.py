@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fpet.comparison import normal
+from fpet.comparison import beyond_tolerance, normal
 from fpet.errors import BackboneError
 from fpet.tokens import Geometry
 
@@ -83,9 +83,7 @@ def _computes_alike(vit: nn.Module, described: nn.Module, state: Mapping[str, Te
         raise BackboneError(
             f"the arguments describe another model: this one fails at an image of {list(image.shape)}: {error}"
         ) from error
-    if found.shape != expected.shape:
-        return False
-    return (found - expected).abs().max().item() <= _TOLERANCE * expected.abs().max().item()
+    return found.shape == expected.shape and beyond_tolerance(found, expected, _TOLERANCE) is None
 
 
 class _Pooled(nn.Module):

@@ -17,10 +17,10 @@ from fpet.reducers.matching import merge
 from fpet.tokens import Cell, Geometry, Layout, Tokens
 
 
-class PoolBlock(BipartiteBlock):
-    """Means weighted by size or, with `maximum`, the largest value per channel, of pairs of neighbours."""
+class AveragePoolBlock(BipartiteBlock):
+    """Means of pairs of neighbours, weighted by size."""
 
-    def __init__(self, layout: Layout, maximum: bool) -> None:
+    def __init__(self, layout: Layout) -> None:
         if not layout.ordered:
             raise UnsupportedError("pooling needs tokens in fixed places, which an earlier reduction has moved")
         pairs: dict[Cell, list[int]] = defaultdict(list)
@@ -32,31 +32,35 @@ class PoolBlock(BipartiteBlock):
         targets = [index for index, pair in enumerate(pairs.values()) if len(pair) == 2]
         assignment = torch.zeros(1, len(partners), len(pairs))
         assignment[0, range(len(partners)), targets] = 1.0
-        self.maximum = maximum
         self.assignment: Tensor
         self.register_buffer("assignment", assignment, persistent=False)
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         with torch.autocast(tokens.x.device.type, enabled=False):
-            x, size = merge(tokens, self.assignment.float().expand(tokens.x.shape[0], -1, -1), self.a, self.b)
-            if self.maximum:
-                first = x.shape[1] - self.b.shape[0]
-                targets = self.assignment[0].argmax(dim=1)
-                larger = torch.maximum(tokens.x[:, self.b[targets]], tokens.x[:, self.a])
-                pooled = tokens.x[:, self.b].index_copy(1, targets, larger)
-                x = torch.cat([x[:, :first], pooled], dim=1)
-            return Tokens(x, size)
+            return merge(tokens, self.assignment.float().expand(tokens.x.shape[0], -1, -1), self.a, self.b)
+
+
+class MaxPoolBlock(AveragePoolBlock):
+    """The largest value of each channel of pairs of neighbours; sizes as of means."""
+
+    def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:
+        means, size = super().forward(tokens, query, key)
+        first = means.shape[1] - self.b.shape[0]
+        targets = self.assignment[0].argmax(dim=1)
+        larger = torch.maximum(tokens.x[:, self.b[targets]], tokens.x[:, self.a])
+        pooled = tokens.x[:, self.b].index_copy(1, targets, larger)
+        return Tokens(torch.cat([means[:, :first], pooled], dim=1), size)
 
 
 class AveragePool(ReducerAtBlocks):
     """No parameters. 197 tokens become 99. block: one index or several, from 0."""
 
     def __init__(self, geometry: Geometry, layout: Layout, *, block: int | list[int]) -> None:
-        super().__init__(geometry, layout, block, lambda here: PoolBlock(here, maximum=False))
+        super().__init__(geometry, layout, block, AveragePoolBlock)
 
 
 class MaxPool(ReducerAtBlocks):
     """No parameters. 197 tokens become 99. block: one index or several, from 0."""
 
     def __init__(self, geometry: Geometry, layout: Layout, *, block: int | list[int]) -> None:
-        super().__init__(geometry, layout, block, lambda here: PoolBlock(here, maximum=True))
+        super().__init__(geometry, layout, block, MaxPoolBlock)

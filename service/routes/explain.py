@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fpet.backbone import Backbone
 from fpet.errors import UnsupportedError
-from fpet.groups import GONE
+from fpet.groups import tokens_left
 from fpet.visualize import in_patches, merged
 from service.errors import InvalidRequestError
 from service.http.disconnect import unless_gone
@@ -80,12 +80,11 @@ def _picture(backbone: Backbone, pixels: Tensor, groups: Tensor) -> bytes:
 
 
 def _numbers(task: LoadedTask, _: Tensor, groups: Tensor) -> bytes:
-    others = task.tokens_in - groups.numel()  # prefix tokens and prompts, which all stay
     explanation = Explanation(
         task=task.header.name,
         digest=task.digest,
         generation=task.generation,
         groups=groups.tolist(),
-        tokens=TokenCounts(into=task.tokens_in, out=others + len(groups[groups != GONE].unique())),
+        tokens=TokenCounts(into=task.tokens_in, out=tokens_left(groups, task.tokens_in)),
     )
     return explanation.model_dump_json(by_alias=True).encode()
