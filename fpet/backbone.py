@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fpet.backbone_files.checkpoints import read_checkpoint
 from fpet.backbone_files.described import check_described, fingerprint, geometry
-from fpet.backbone_files.files import Description, plain_arguments, read_checkpoint
+from fpet.backbone_files.description import Description, plain_arguments
 from fpet.backbone_files.limits import check_weights, check_whole_patches
 from fpet.backbone_files.names import fit, refuse_transformers, without_classifier
 from fpet.backbone_files.timm_models import blueprint, make_vit

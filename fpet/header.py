@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import typing
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
 from fpet.errors import UnsupportedError
+from fpet.header_fields import header_object, parse_fields
 from fpet.json_values import check_json
 from fpet.preprocess import Preprocessing, check_precision
 
@@ -98,71 +99,28 @@ class TaskHeader:
                 or if it is the header of a backbone or of a folded task.
         """
         try:
-            fields = json.loads(text, parse_constant=_refuse_constant)
+            fields = header_object(text)
             _refuse_others(fields)
-            if isinstance(fields, dict) and isinstance(fields.get("format"), int):
+            if isinstance(fields.get("format"), int):
                 _check_format(fields["format"])  # before its fields, which may well be others
-            header = _parse(cls, fields, "header")
-        except RecursionError as error:
-            raise ValueError("the header is nested too deeply") from error
+            header = parse_fields(cls, fields)
         except UnsupportedError as error:  # of the preprocessing
             raise ValueError(str(error)) from error
         assert isinstance(header, cls)
         return header
 
 
-def _refuse_others(fields: object) -> None:
+def _refuse_others(fields: Container[str]) -> None:
     """Raises ValueError, saying what it is, for the header of another file of ours."""
-    if isinstance(fields, dict):
-        if "architecture" in fields:
-            raise ValueError("this is a backbone, not a task")
-        if "folded" in fields:
-            raise ValueError("this is a folded task, a checkpoint for stock timm, not a task file")
+    if "architecture" in fields:
+        raise ValueError("this is a backbone, not a task")
+    if "folded" in fields:
+        raise ValueError("this is a folded task, a checkpoint for stock timm, not a task file")
 
 
 def _check_format(number: int) -> None:
     if number != FORMAT:
         raise ValueError(f"format {number} is not the known format {FORMAT}")
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _parse(expected: Any, value: Any, where: str) -> Any:
-    """`value` as an instance of the type `expected`: a dataclass, tuple, dict or scalar."""
-    if dataclasses.is_dataclass(expected):
-        return _parse_fields(expected, value, where)
-    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise ValueError(f"{where} is not a list")
-        if arguments[-1] is not Ellipsis and len(value) != len(arguments):
-            raise ValueError(f"{where} has {len(value)} values instead of {len(arguments)}")
-        return tuple(_parse(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    scalar = origin or expected
-    check_json(value, where)
-    if scalar is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, scalar) or (isinstance(value, bool) and scalar is not bool):
-        raise ValueError(f"{where} is not of type {scalar.__name__}")
-    return value
-
-
-def _parse_fields(expected: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError(f"{where} is not an object")
-    hints = typing.get_type_hints(expected)
-    fields = {item.name: item for item in dataclasses.fields(expected)}
-    for name in value:
-        if name not in fields:
-            raise ValueError(f"{where} has an unknown field {name!r}")
-    for name, item in fields.items():
-        required = item.default is item.default_factory is dataclasses.MISSING
-        if required and name not in value:
-            raise ValueError(f"{where} lacks the field {name!r}")
-    parsed = {name: _parse(hints[name], item, f"{where}.{name}") for name, item in value.items()}
-    return expected(**parsed)
 
 
 def check_name(name: str) -> None:

@@ -1,10 +1,27 @@
-"""Refuses what JSON can hold and programs cannot use: infinite numbers (`1e999`), half characters, deep nesting."""
+"""Reads JSON, and refuses what it can hold and programs cannot use: infinite numbers (`1e999`), half characters, deep
+nesting.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 
 _DEEPEST = 32
+
+
+def parse_json(text: str | bytes) -> object:
+    """The value that a JSON text is.
+
+    Raises:
+        ValueError: saying that it is "not JSON", with the reason, or "nested too deeply".
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    except ValueError as error:  # also of bytes that are no text
+        raise ValueError(f"not JSON: {error}") from error
 
 
 def is_finite(number: float) -> bool:

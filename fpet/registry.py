@@ -130,6 +130,16 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
     if kind not in registry:
         raise UnsupportedError(f"unknown kind {kind!r}; known are {', '.join(registry)}")
     method = registry[kind]
+    check_arguments(kind, method, arguments)
+    return method
+
+
+def check_arguments(kind: str, method: type[object], arguments: Mapping[str, object]) -> None:
+    """Checks arguments against the signature of a method, or of another class, that messages call `kind`.
+
+    Raises:
+        UnsupportedError: for an unknown or missing argument, or a value of the wrong type.
+    """
     parameters = keyword_parameters(method)
     hints = typing.get_type_hints(method.__init__)
     for name, value in arguments.items():
@@ -140,7 +150,6 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
         _refuse_beyond_float32(kind, name, value)
     if missing := missing_arguments(method, arguments):
         raise UnsupportedError(f"{kind} needs the argument {missing[0]!r}")
-    return method
 
 
 def missing_arguments(method: type, given: Container[str]) -> list[str]:

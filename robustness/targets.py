@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from fpet.backbone import load_backbone
-from fpet.backbone_files.files import read_checkpoint
+from fpet.backbone_files.checkpoints import read_checkpoint
 from fpet.errors import FpetError, TaskError
 from fpet.task import Task
 from robustness import samples

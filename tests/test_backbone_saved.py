@@ -16,7 +16,7 @@ from torch import nn
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
 from fpet.backbone_files.described import fingerprint
-from fpet.backbone_files.files import Description
+from fpet.backbone_files.description import Description
 from fpet.errors import BackboneError
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task

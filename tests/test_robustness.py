@@ -20,7 +20,7 @@ import torch
 from bad_target import bad_target
 from serving import Serving
 
-from fpet.backbone_files.files import read_checkpoint
+from fpet.backbone_files.checkpoints import read_checkpoint
 from fpet.errors import BackboneError, TaskError
 from fpet.quantize import codebook
 from fpet.task import Task

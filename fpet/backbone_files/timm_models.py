@@ -15,7 +15,7 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Attention, Block, VisionTransformer
 from torch import nn
 
-from fpet.backbone_files.files import check_normalization
+from fpet.backbone_files.description import check_normalization
 from fpet.backbone_files.limits import check_depth, check_image_size
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.preprocess import Triple

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fpet.errors import FpetError
 from fpet.files import read_bytes
-from fpet.json_values import is_finite
+from fpet.json_values import is_finite, parse_json
 
 T = TypeVar("T")
 
@@ -54,7 +53,8 @@ class Fields:
 
 def read_json(path: Path, error: type[FpetError]) -> object:
     """The content of a JSON file."""
+    data = read_bytes(path, error)
     try:
-        return json.loads(read_bytes(path, error))
-    except (ValueError, RecursionError) as cause:
-        raise error(f"{path}: not JSON: {cause}") from cause
+        return parse_json(data)
+    except ValueError as cause:
+        raise error(f"{path}: {cause}") from cause

@@ -14,7 +14,7 @@ from fpet.data import SOURCES, Reading
 from fpet.errors import FpetError, UnsupportedError
 from fpet.files import read_bytes
 from fpet.header import Method
-from fpet.registry import build, checked, keyword_parameters
+from fpet.registry import check_arguments, keyword_parameters
 from fpet.training.recipe import Recipe
 
 _PLAN = ("data", "seeds", "recipe", "method")
@@ -122,7 +122,8 @@ def _plan(table: Mapping[str, Any]) -> Plan:
 def _data(entry: str | Mapping[str, Any]) -> PlannedData:
     if isinstance(entry, str):
         return PlannedData(entry, Reading())
-    values = dataclasses.asdict(build({"data": DataEntry}, "data", arguments=entry))
+    check_arguments("data", DataEntry, entry)
+    values = dataclasses.asdict(DataEntry(**entry))
     folder = values.pop("folder")
     return PlannedData(f"./{folder}" if folder in SOURCES else folder, Reading(**values))
 
@@ -134,7 +135,8 @@ def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMetho
             raise ValueError(f"method has no argument {name!r}; it takes {', '.join(known)}")
     tables = {name: _table(entry, name) for name in _TABLES}
     plain = {name: value for name, value in entry.items() if name not in tables}
-    values = build({"method": Entry}, "method", arguments=plain)
+    check_arguments("method", Entry, plain)
+    values = Entry(**plain)
     if not values.name.strip() or not values.name.isprintable():
         raise ValueError(f"name = {values.name!r} should be text, without line breaks and other control characters")
     arguments = {**shared, **tables["recipe"]}
@@ -142,8 +144,9 @@ def _method(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> PlannedMetho
         raise ValueError("a recipe has no seed here: the plan's seeds are for all")
     for name in ("adapter_arguments", "reducer_arguments"):
         _refuse_dates(f"{values.name}: {name}", tables[name])
+    check_arguments("recipe", Recipe, arguments)
     try:
-        recipe = checked({"recipe": Recipe}, "recipe", arguments)(**arguments)
+        recipe = Recipe(**arguments)
     except ValueError as error:
         raise ValueError(f"{values.name}: {error}") from error
     return PlannedMethod(
