@@ -18,7 +18,7 @@ from fpet.tokens import Tokens
 _ALIGNED = 16
 
 
-class Site(NamedTuple):
+class BlockParts(NamedTuple):
     """timm's `Block` with what acts in it; drop_path: what drops its branches in training."""
 
     block: Any
@@ -27,12 +27,12 @@ class Site(NamedTuple):
     drop_path: nn.Module
 
 
-def adapted_blocks(sites: Iterable[Site], tokens: Tokens) -> Iterator[Tokens]:
+def adapted_blocks(blocks: Iterable[BlockParts], tokens: Tokens) -> Iterator[Tokens]:
     """Tokens [B, N, C] -> those after each block, [B, N', C]."""
     bias = log_size(tokens)
-    for site in sites:
+    for parts in blocks:
         size = tokens.size
-        tokens = adapted_block(site, tokens, bias)
+        tokens = adapted_block(parts, tokens, bias)
         if tokens.size is not size:  # most blocks leave it, and there are small operators to be saved
             bias = log_size(tokens)
         yield tokens
@@ -50,9 +50,9 @@ def log_size(tokens: Tokens) -> Tensor | None:
     return F.pad(bias, (0, -length % _ALIGNED))[..., :length] if kind == "cuda" else bias
 
 
-def adapted_block(site: Site, tokens: Tokens, bias: Tensor | None) -> Tokens:
+def adapted_block(parts: BlockParts, tokens: Tokens, bias: Tensor | None) -> Tokens:
     """One block, tokens [B, N, C] -> [B, N', C]; bias: their `log_size`."""
-    block, adapter, reduce, drop_path = site
+    block, adapter, reduce, drop_path = parts
     x, size = tokens
     x = adapter.enter(x)
     h = block.norm1(x)

@@ -26,6 +26,7 @@ from fpet.errors import UnsupportedError
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
+# What an adapter does at one of its sites: the frozen layer and its input -> what the layer gives through the adapter.
 Site = Callable[[nn.Module, Tensor], Tensor]
 
 
@@ -50,11 +51,11 @@ def fold(model: AdaptedViT) -> AdaptedViT:
     vit: Any = sharing_tensors(backbone.vit)
     adapter = copy.deepcopy(model.adapter).double()
     with torch.no_grad():
-        for block, site in zip(vit.blocks, adapter.blocks, strict=True):
+        for block, acting in zip(vit.blocks, adapter.blocks, strict=True):
             layers = {"qkv": block.attn.qkv, "proj": block.attn.proj, "fc1": block.mlp.fc1, "fc2": block.mlp.fc2}
             for name, layer in layers.items():
-                if getattr(type(site), name) is not getattr(BlockAdapter, name):
-                    _fold_linear(layer, getattr(site, name))
+                if getattr(type(acting), name) is not getattr(BlockAdapter, name):
+                    _fold_linear(layer, getattr(acting, name))
         if type(adapter).patch_embed is not Adapter.patch_embed:
             _fold_convolution(vit, adapter.patch_embed)
         if type(adapter).pos_embed is not Adapter.pos_embed:

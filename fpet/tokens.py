@@ -83,7 +83,7 @@ class Layout:
         """What is left when that many cells have merged into others of the image's own choice."""
         return Layout(self.num_prefix_tokens, self.cells[merged:], ordered=False)
 
-    def alternate(self) -> tuple[list[int], list[int], Layout]:
+    def by_parity(self) -> tuple[list[int], list[int], Layout]:
         """As `checkerboard`, but A is the patches at even and B those at odd places of the whole sequence (ToMe)."""
         first, last = self.num_prefix_tokens, self.num_tokens
         even = [i for i in range(first, last) if i % 2 == 0]

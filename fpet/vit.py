@@ -12,7 +12,7 @@ from fpet import ends
 from fpet.adapters.base import Adapter
 from fpet.adapters.none import LinearProbe
 from fpet.backbone import Backbone
-from fpet.block import DropPath, Site, adapted_blocks
+from fpet.block import BlockParts, DropPath, adapted_blocks
 from fpet.comparison import beyond_tolerance, noise
 from fpet.copies import sharing_tensors
 from fpet.errors import BackboneError, UnsupportedError
@@ -117,7 +117,7 @@ class AdaptedViT(nn.Module):
         tokens = Tokens(ends.embed(vit, self.adapter, images), None)
         sizes: list[Tensor | None] = []
         parts: Any = zip(vit.blocks, self.adapter.blocks, self.reducer.blocks, self.drop_path, strict=True)
-        for left in adapted_blocks(starmap(Site, parts), tokens):
+        for left in adapted_blocks(starmap(BlockParts, parts), tokens):
             tokens = left
             sizes.append(left.size)
         if not self.reducer.tokens_vary and tokens.x.shape[1] != self.tokens_out:

@@ -8,7 +8,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from fpet.adapters.base import BlockAdapter
-from fpet.block import Site, adapted_blocks
+from fpet.block import BlockParts, adapted_blocks
 from fpet.reducers.base import BlockReducer
 from fpet.reducers.bdm import MatchingBlock
 from fpet.tokens import Layout, Tokens
@@ -28,11 +28,11 @@ def features(vit: VisionTransformer, views: Tensor, merged_at: int | None) -> To
     layout = Layout.raster(parts.num_prefix_tokens, patches.shape[1:3])
     keep = BlockReducer(layout)
     merging = keep if merged_at is None else MatchingBlock(layout, nn.Identity(), stop_gradient=True).eval()
-    sites = (
-        Site(block, _PLAIN, merging if index == merged_at else keep, _ALWAYS)
+    blocks = (
+        BlockParts(block, _PLAIN, merging if index == merged_at else keep, _ALWAYS)
         for index, block in enumerate(parts.blocks)
     )
-    *_, tokens = adapted_blocks(sites, tokens)
+    *_, tokens = adapted_blocks(blocks, tokens)
     return Tokens(parts.norm(tokens.x), tokens.size)
 
 

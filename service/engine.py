@@ -171,7 +171,7 @@ class Engine:
         own = self.unpacked.weights(task)
         batches = [[own] * batch_size]
         if mixed:  # with weights of its own an image, so that a row in the place of another shows
-            batches.append([own._replace(sites=own.sites * (1 + row / batch_size)) for row in range(batch_size)])
+            batches.append([own._replace(flat=own.flat * (1 + row / batch_size)) for row in range(batch_size)])
         captures.add(task.family, batches, task.header.preprocessing.size)
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
@@ -199,7 +199,7 @@ class Engine:
             UnsupportedError: if the task's reduction shares out patches among tokens.
         """
         images = work.task.header.preprocessing.normalize(work.pixels[None].to(self.device), self.dtype)
-        model = work.task.family.template.model(self.unpacked.weights(work.task).sites)
+        model = work.task.family.template.model(self.unpacked.weights(work.task).flat)
         return groups(model, images)[0].cpu()
 
     def seconds(self, group: Group, task: LoadedTask, batch_size: int, *, several: bool = False) -> float:

@@ -93,18 +93,18 @@ def test_what_was_answered_stays(tmp_path: Path) -> None:
 def test_weights_are_left_alone(tmp_path: Path) -> None:
     made = small_family(tmp_path, LORA, BDM)
     each = [Weights.of(model) for model in made]
-    before = [weights.sites.clone() for weights in each]
+    before = [weights.flat.clone() for weights in each]
     captured = capture(Template(made[0]), LiveGraphs(), each[0])
     captured.features([each[1]] * 2, IMAGES[:2])
     captured.features(each, IMAGES[:3])
-    assert all(torch.equal(weights.sites, own) for weights, own in zip(each, before, strict=True))
+    assert all(torch.equal(weights.flat, own) for weights, own in zip(each, before, strict=True))
 
 
 def test_what_it_is_not_for_is_refused(tmp_path: Path) -> None:
     made = small_family(tmp_path, LORA, BDM)
     weights = Weights.of(made[0])
     captured = capture(Template(made[0]), LiveGraphs(), weights, batch_size=2)
-    other = Weights(weights.sites[:-32], weights.head, weights.bias)
+    other = Weights(weights.flat[:-32], weights.head, weights.bias)
     with pytest.raises(UnsupportedError, match="another family"):
         captured.features([other], IMAGES[:1])
     with pytest.raises(ValueError, match="each image has its weights: there are 1 for 2 images"):
@@ -117,7 +117,7 @@ def test_the_bytes_told_are_those_that_are_copied_to(tmp_path: Path) -> None:
     made = small_family(tmp_path, LORA, BDM)
     weights = Weights.of(made[0])
     captured = Captured(Template(made[0]), LiveGraphs(), weights, 4, (16, 16))
-    assert captured.nbytes == 4 * (weights.sites.nbytes + 3 * 16 * 16 * 4)
+    assert captured.nbytes == 4 * (weights.flat.nbytes + 3 * 16 * 16 * 4)
 
 
 class Pools:

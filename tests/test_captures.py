@@ -194,7 +194,7 @@ def test_captures_go_with_their_family_and_come_back_with_it(
     task, _ = machine.load(path)
     machine.calibrate(task, 1, 2)
     weights = machine.engine.unpacked.weights(task)
-    assert machine.captures.bytes == 3 * (weights.sites.nbytes + 3 * 16 * 16 * 4)
+    assert machine.captures.bytes == 3 * (weights.flat.nbytes + 3 * 16 * 16 * 4)
     captured = graphs.captured
     del task
     gc.collect()

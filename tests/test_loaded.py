@@ -51,7 +51,7 @@ def test_the_bytes_told_are_those_that_are_held(
     held: dict[int, int] = {}
     for task in tasks:
         weights = engine.unpacked.weights(task)
-        model = task.family.template.model(weights.sites)
+        model = task.family.template.model(weights.flat)
         held |= storages(weights.head, *model.adapter.parameters(), *model.reducer.parameters())
         held |= storages(*model.adapter.buffers(), *model.reducer.buffers())
     held.pop(0, None)  # buffers of no length

@@ -102,10 +102,10 @@ def test_of_a_task_nothing_is_held_but_its_numbers(adapter: Method, reducer: Met
     numbers = [parameter.numel() for parameter in second.trainable().parameters()]
     assert weights.nbytes == 4 * sum(-(-number // 32) * 32 for number in numbers)
     for reduced in (True, False):
-        model = template.model(weights.sites, reduced=reduced)
+        model = template.model(weights.flat, reduced=reduced)
         places = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         frozen = {parameter.untyped_storage().data_ptr() for parameter in model.vit.parameters()}
-        assert places - frozen <= {weights.sites.untyped_storage().data_ptr()}
+        assert places - frozen <= {weights.flat.untyped_storage().data_ptr()}
     gone = [weakref.ref(parameter) for parameter in first.trainable().parameters()]
     del first
     gc.collect()
@@ -157,7 +157,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     models = tasks(tmp_path, Method("lora", {"dim": 4}), Method("none"))
     (wide, *_) = tasks(tmp_path, Method("lora", {"dim": 8}), Method("none"))
     template, one, other = Template(models[0]), Weights.of(models[0]), Weights.of(wide)
-    for each in ([other] * 2, [one, other], [one, one._replace(sites=one.sites[:-1])]):
+    for each in ([other] * 2, [one, other], [one, one._replace(flat=one.flat[:-1])]):
         with pytest.raises(UnsupportedError, match=r"of another family: they have \d+ numbers, not \d+"):
             template.features(each, IMAGES[:2])
     for each, images in (([], IMAGES[:2]), ([], IMAGES[:0]), ([one], IMAGES[:2]), ([one, one], IMAGES[:3])):

@@ -59,7 +59,7 @@ def test_what_is_unpacked_is_what_was_packed(
     task, model = low_bit(tmp_path / "a.safetensors", adapter, bits, dtype, head=head)
     weights, unpacked = Weights.of(model), PackedWeights.of(model, task.tensors).unpack()
     assert unpacked.nbytes == weights.nbytes
-    assert unpacked.head.dtype == unpacked.sites.dtype == dtype
+    assert unpacked.head.dtype == unpacked.flat.dtype == dtype
     for one, other in zip(weights, unpacked, strict=True):
         assert (one is None) == (other is None)
         assert one is None or other is None or torch.equal(one, other)

@@ -58,7 +58,7 @@ def compare(template: Template, each: Sequence[Weights], *, reduced: bool) -> No
         if len(set(order)) > 1 and not template.mixes:
             continue
         own = [each[i] for i in order]
-        images = IMAGES[: len(order)].to(each[0].sites)
+        images = IMAGES[: len(order)].to(each[0].flat)
         found = template.features(own, images, reduced=reduced)
         assert torch.equal(found, template.batched(own, reduced=reduced).features(images))
 
@@ -133,7 +133,7 @@ def test_parameters_that_one_is_given_and_another_holds_are_told_apart(tmp_path:
 def test_nothing_of_a_model_is_kept(tmp_path: Path) -> None:
     made = small_family(tmp_path, Method("lora", {"dim": 3}), BDM)
     template, each = traced(made)
-    tensors = [weakref.ref(tensor) for tensor in (*made[0].backbone.vit.parameters(), each[0].sites)]
+    tensors = [weakref.ref(tensor) for tensor in (*made[0].backbone.vit.parameters(), each[0].flat)]
     del made, template, each
     assert not any(tensor() is not None for tensor in tensors)
 
@@ -175,11 +175,11 @@ def test_a_program_computes_without_the_interpreters_lock(
             template.features(own, images)
         return time.thread_time() - before
 
-    def begins(script: Any, tokens: Tokens, frozen: Any, sites: Tensor) -> Any:
-        held = scripts.held([tokens.x, sites])
+    def begins(script: Any, tokens: Tokens, frozen: Any, flat: Tensor) -> Any:
+        held = scripts.held([tokens.x, flat])
         at[0] = time.thread_time()
         began.set()
-        done = scripts.run(script, tokens, frozen, sites)
+        done = scripts.run(script, tokens, frozen, flat)
         del held
         return done
 
@@ -203,11 +203,11 @@ def test_a_program_computes_without_the_interpreters_lock(
 
 def test_a_gradient_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
     template, each = traced(small_family(tmp_path, LORA, BDM))
-    sites = each[0].sites.clone().requires_grad_()
+    flat = each[0].flat.clone().requires_grad_()
     # Not of all: the sum of what a norm has made does not depend on anything.
-    template.features([each[0]._replace(sites=sites)], IMAGES[:1])[0, 0].backward()
-    assert sites.grad is not None
-    assert sites.grad.abs().sum() > 0
+    template.features([each[0]._replace(flat=flat)], IMAGES[:1])[0, 0].backward()
+    assert flat.grad is not None
+    assert flat.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize(("name", "kind"), [("blocks.1.mlp.fc1", "Linear"), ("patch_embed", "PatchEmbed")])

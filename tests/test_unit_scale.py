@@ -90,7 +90,7 @@ def test_each_image_has_the_features_of_its_own_task(tmp_path: Path) -> None:
 def test_codes_are_unpacked_to_the_very_numbers_of_the_model(tmp_path: Path) -> None:
     task = at_unit_scale(written(tmp_path, Method("lora", {"dim": 4, "bits": 1, "scale": 0.3})))
     model = task.build(small_backbone())
-    assert torch.equal(PackedWeights.of(model, task.tensors).unpack().sites, Weights.of(model).sites)
+    assert torch.equal(PackedWeights.of(model, task.tensors).unpack().flat, Weights.of(model).flat)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_who_was_not_asked_for_the_longest_makes_room(small_files: Files, tmp_pa
     assert unpacked.bytes == 2 * size
     assert unpacked.weights(one) is first
     assert unpacked.weights(two) is not second
-    assert torch.equal(unpacked.weights(two).sites, second.sites)
+    assert torch.equal(unpacked.weights(two).flat, second.flat)
 
 
 def test_a_large_one_takes_the_room_of_several(small_files: Files, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_without_room_nothing_is_kept(small_files: Files, tmp_path: Path) -> Non
 def test_memory_goes_with_the_task(small_files: Files, tmp_path: Path) -> None:
     engine, tasks = load(small_files, tmp_path, 2**20)
     held = resident_bytes(tasks)
-    gone = weakref.ref(engine.unpacked.weights(tasks[0]).sites)
+    gone = weakref.ref(engine.unpacked.weights(tasks[0]).flat)
     assert engine.unpacked.bytes == 3 * unpacked_bytes(tasks[0]) > held
     del tasks[0]
     gc.collect()
@@ -138,11 +138,11 @@ def test_memory_goes_with_the_task(small_files: Files, tmp_path: Path) -> None:
 def test_threads_ask_at_once(small_files: Files, tmp_path: Path) -> None:
     """Each gets its own task's numbers, however often they make room for each other."""
     _, tasks = load(small_files, tmp_path, 0)
-    expected = [task.weights.unpack().sites for task in tasks if isinstance(task.weights, PackedWeights)]
+    expected = [task.weights.unpack().flat for task in tasks if isinstance(task.weights, PackedWeights)]
     unpacked = Unpacked(unpacked_bytes(tasks[0]))
 
     def ask(i: int) -> bool:
-        return torch.equal(unpacked.weights(tasks[i % 3]).sites, expected[i % 3])
+        return torch.equal(unpacked.weights(tasks[i % 3]).flat, expected[i % 3])
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(ask, range(600)))

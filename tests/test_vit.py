@@ -12,7 +12,7 @@ from torch import nn
 
 from fpet.adapters import build_adapter
 from fpet.backbone import Backbone, create_backbone
-from fpet.block import DropPath, Site, adapted_block
+from fpet.block import BlockParts, DropPath, adapted_block
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.reducers import build_reducer
@@ -160,8 +160,8 @@ def test_stochastic_depth_drops_both_branches_but_not_what_stands_beside_them(ad
     perturb(adapting, 0.2)
     x = torch.randn(2, 65, 48)
     with torch.inference_mode():
-        kept = adapted_block(Site(*parts, DropPath(0.5).eval()), Tokens(x, None), None).x
-        dropped = adapted_block(Site(*parts, DropPath(1 - 1e-9).train()), Tokens(x, None), None).x
+        kept = adapted_block(BlockParts(*parts, DropPath(0.5).eval()), Tokens(x, None), None).x
+        dropped = adapted_block(BlockParts(*parts, DropPath(1 - 1e-9).train()), Tokens(x, None), None).x
         beside = adapting.up(adapting.down(x).relu()) if adapter == "adaptformer" else torch.zeros_like(x)
     torch.testing.assert_close(dropped, x + beside)
     assert not torch.allclose(kept, dropped, atol=0.1)

@@ -31,14 +31,14 @@ class Captured:
         self._graphs = graphs
         with torch.inference_mode():
             # Not those of a task: it would have the right answers from a graph that does not read them again.
-            self._sites = weights.sites.new_zeros((batch_size, *weights.sites.shape))
-            self._images = weights.sites.new_zeros((batch_size, 3, *size))
+            self._flat = weights.flat.new_zeros((batch_size, *weights.flat.shape))
+            self._images = weights.flat.new_zeros((batch_size, 3, *size))
         self._replays: dict[tuple[bool, bool], Forward] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes of what is copied to for a forward."""
-        return self._sites.nbytes + self._images.nbytes
+        return self._flat.nbytes + self._images.nbytes
 
     def capture(self, *, mixed: bool, reduced: bool) -> None:
         """Captures the forward of images of several tasks, or of one, with token reduction or without.
@@ -46,7 +46,7 @@ class Captured:
         Raises:
             RuntimeError: if it cannot be captured.
         """
-        model = self._template.model(self._sites if mixed else self._sites[0], reduced=reduced)
+        model = self._template.model(self._flat if mixed else self._flat[0], reduced=reduced)
         with self._graphs.lock, torch.inference_mode():
             self._replays[mixed, reduced] = self._graphs.capture(lambda: model.features(self._images))
 
@@ -65,8 +65,8 @@ class Captured:
         with self._graphs.lock, torch.inference_mode():
             # Whatever lies in the rows beyond is computed with, and left out.
             if mixed:
-                torch.stack([weights.sites for weights in each], out=self._sites[:count])
+                torch.stack([weights.flat for weights in each], out=self._flat[:count])
             else:
-                self._sites[0].copy_(each[0].sites)
+                self._flat[0].copy_(each[0].flat)
             self._images[:count].copy_(images)
             return replay()[:count].clone()  # before another forward takes its memory

@@ -24,7 +24,7 @@ from fpet.header import Method, TaskHeader
 from fpet.inference.mixing_check import refuse_unmixable
 from fpet.inference.programs import Batch, Program
 from fpet.inference.skeleton import Skeleton
-from fpet.inference.task_weights import Weights, aligned_lengths, lay_out, refuse_latent, site_parameters
+from fpet.inference.task_weights import Weights, aligned_lengths, lay_out, method_parameters, refuse_latent
 from fpet.reducers import REDUCERS
 from fpet.registry import completed
 from fpet.vit import AdaptedViT
@@ -53,7 +53,7 @@ class Template:
     def __init__(self, model: AdaptedViT) -> None:
         refuse_latent(model)
         model = model.in_evaluation()
-        parameters = site_parameters(model)
+        parameters = method_parameters(model)
         shapes = [parameter.shape for parameter in parameters]
         self._places = lay_out(shapes)
         self._numbers = sum(aligned_lengths(shapes))
@@ -94,18 +94,18 @@ class Template:
         model = self._models[True].model
         return sum(storages((*model.adapter.buffers(), *model.reducer.buffers())).values())
 
-    def model(self, sites: Tensor, *, reduced: bool = True) -> AdaptedViT:
+    def model(self, flat: Tensor, *, reduced: bool = True) -> AdaptedViT:
         """A task's model without its head, or that of a batch with a set of weights an image.
 
-        sites: [P] or [B, P], which are not copied. Where not `reduced`, the model keeps all tokens. Modules that hold
-        none of the weights are those of the template: the model is to stay in evaluation mode.
+        flat: as in `Weights`, [P] or [B, P], which is not copied. Where not `reduced`, the model keeps all tokens.
+        Modules that hold none of the weights are those of the template: the model is to stay in evaluation mode.
 
         Raises:
             UnsupportedError: for weights of another length, which are those of another family. Another family may have
                 as many, which only `family` tells.
         """
-        self._check_length(sites)
-        return self._models[reduced].filled([place.of(sites) for place in self._places])
+        self._check_length(flat)
+        return self._models[reduced].filled([place.of(flat) for place in self._places])
 
     def features(self, each: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
         """Pooled embeddings [B, C] of normalised images [B, 3, H, W], the i-th image by the i-th task's weights.
@@ -156,12 +156,12 @@ class Template:
         if not each or len(each) != len(images):
             raise ValueError(f"each image has its weights: there are {len(each)} for {len(images)} images")
         for weights in each:
-            self._check_length(weights.sites)
+            self._check_length(weights.flat)
 
-    def _check_length(self, sites: Tensor) -> None:
-        if sites.shape[-1] != self._numbers:
+    def _check_length(self, flat: Tensor) -> None:
+        if flat.shape[-1] != self._numbers:
             raise UnsupportedError(
-                f"the weights are of another family: they have {sites.shape[-1]} numbers, not {self._numbers}"
+                f"the weights are of another family: they have {flat.shape[-1]} numbers, not {self._numbers}"
             )
 
 
@@ -172,7 +172,7 @@ def is_mixed(each: Sequence[Weights]) -> bool:
 
 def _stacked(each: Sequence[Weights]) -> Tensor:
     """[P] of all, or [B, P] if they differ."""
-    return torch.stack([weights.sites for weights in each]) if is_mixed(each) else each[0].sites
+    return torch.stack([weights.flat for weights in each]) if is_mixed(each) else each[0].flat
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fpet.comparison import beyond_rounding, noise, normal
 from fpet.errors import UnsupportedError
 from fpet.inference.skeleton import Skeleton
-from fpet.inference.task_weights import site_parameters
+from fpet.inference.task_weights import method_parameters
 from fpet.reducers.base import BlockReducer
 from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
@@ -33,7 +33,7 @@ def refuse_unmixable(model: AdaptedViT) -> None:
     if not foreign:
         return
     exact = _in_float32(model)
-    parameters = site_parameters(exact)
+    parameters = method_parameters(exact)
     skeleton = Skeleton(exact, parameters)
     own = [parameter.detach() for parameter in parameters]
     # Far from them, and not zero where they are, as those that start at zero.

@@ -43,14 +43,14 @@ class _Coded(NamedTuple):
 class _Arrangement(NamedTuple):
     """Where a packed task's tensors belong in the memory of its weights.
 
-    numbers: length of that memory; kept: by name, what has no codes; coded: by bits, what has; sites, head: as in
+    numbers: length of that memory; kept: by name, what has no codes; coded: by bits, what has; length, head: as in
     `Weights.within`.
     """
 
     numbers: int
     kept: Mapping[str, slice]
     coded: Mapping[int, _Coded]
-    sites: int
+    length: int
     head: Sequence[torch.Size]
 
     @property
@@ -116,7 +116,7 @@ class PackedWeights:
             rows = torch.repeat_interleave(256 * torch.arange(len(stats)), torch.tensor(coded.lengths)) + codes
             for own, place in coded.runs:
                 torch.index_select(tables.flatten(0, 1), 0, rows[own], out=memory[place].view(-1, 8 // bits))
-        return Weights.within(memory.to(self.device, non_blocking=pinned), arrangement.sites, arrangement.head)
+        return Weights.within(memory.to(self.device, non_blocking=pinned), arrangement.length, arrangement.head)
 
 
 def at_rest(model: AdaptedViT, tensors: Mapping[str, Tensor]) -> Weights | PackedWeights:
@@ -141,8 +141,8 @@ def _arrangement(model: AdaptedViT) -> _Arrangement:
 
 
 @lru_cache(_ARRANGEMENTS)
-def _arrange(sites: tuple[_Piece, ...], head: tuple[_Piece, ...]) -> _Arrangement:
-    pieces = (*sites, *head)
+def _arrange(methods: tuple[_Piece, ...], head: tuple[_Piece, ...]) -> _Arrangement:
+    pieces = (*methods, *head)
     lengths = aligned_lengths([piece.shape for piece in pieces])
     places = list(zip(pieces, accumulate(lengths, initial=0), strict=False))
     kept = {
@@ -150,7 +150,7 @@ def _arrange(sites: tuple[_Piece, ...], head: tuple[_Piece, ...]) -> _Arrangemen
     }
     all_bits = sorted({piece.bits for piece in pieces} - {FULL_PRECISION})
     coded = {bits: _code([(piece, start) for piece, start in places if piece.bits == bits]) for bits in all_bits}
-    return _Arrangement(sum(lengths), kept, coded, sum(lengths[: len(sites)]), [piece.shape for piece in head])
+    return _Arrangement(sum(lengths), kept, coded, sum(lengths[: len(methods)]), [piece.shape for piece in head])
 
 
 def _code(places: Sequence[tuple[_Piece, int]]) -> _Coded:

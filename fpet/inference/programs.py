@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fpet.adapters.base import Adapter, BlockAdapter
-from fpet.block import Site, adapted_block, log_size
+from fpet.block import BlockParts, adapted_block, log_size
 from fpet.comparison import beyond_rounding
 from fpet.ends import check_images, embed, norm, pool
 from fpet.errors import UnsupportedError
@@ -37,10 +37,10 @@ _BLOCKS = "blocks"  # of timm's model, and of an adapter
 
 
 class Batch(NamedTuple):
-    """Images [B, 3, H, W], and the memory [P] or [B, P] of those parameters that a program is given, if any are."""
+    """Images [B, 3, H, W], and the parameters that a program is given, if any are, laid out flat: [P] or [B, P]."""
 
     images: Tensor
-    sites: Tensor | None = None
+    flat: Tensor | None = None
 
 
 class Program:
@@ -98,7 +98,7 @@ class Program:
 
 def _memory(batch: Batch) -> tuple[Tensor, ...]:
     """What a program is given of it beside images."""
-    return () if batch.sites is None else (batch.sites,)
+    return () if batch.flat is None else (batch.flat,)
 
 
 def _tensors(places: Sequence[int | None], given: Sequence[Tensor], frozen: Iterator[Tensor]) -> list[Tensor]:
@@ -136,8 +136,8 @@ class _Block(nn.Module):
         self.drop_path = nn.Identity()
 
     def forward(self, tokens: Tokens) -> Tokens:
-        site = Site(self.block, self.adapter, self.reduce, self.drop_path)
-        return adapted_block(site, tokens, log_size(tokens))
+        parts = BlockParts(self.block, self.adapter, self.reduce, self.drop_path)
+        return adapted_block(parts, tokens, log_size(tokens))
 
 
 def _without_blocks(module: Module) -> Module:

@@ -1,4 +1,8 @@
-"""A model whose parameters are given each time that it is used."""
+"""A model whose parameters are given each time that it is used.
+
+`torch.func.functional_call` puts them into the one model for the time of a call, so two threads could not call it at
+once; and it looks up each parameter by its name anew. Here every call gets modules of its own, and shares all tensors.
+"""
 
 from __future__ import annotations
 

@@ -46,18 +46,19 @@ def refuse_latent(model: AdaptedViT) -> None:
         raise UnsupportedError("weights of different tasks must be rounded: load the tasks from their files")
 
 
-def site_parameters(model: AdaptedViT) -> list[nn.Parameter]:
-    """Those of adapter and reducer, each once."""
+def method_parameters(model: AdaptedViT) -> list[nn.Parameter]:
+    """The parameters of adapter and reducer, each once."""
     return list(nn.ModuleList([model.adapter, model.reducer]).parameters())
 
 
 class Weights(NamedTuple):
     """A task's tensors, views of one piece of memory.
 
-    sites: [P], those of adapter and reducer, as the template of the family lays them out; head: [K, C]; bias: [K].
+    flat: [P], the parameters of adapter and reducer one after the other, as `lay_out` places them; head: [K, C];
+    bias: [K].
     """
 
-    sites: Tensor
+    flat: Tensor
     head: Tensor
     bias: Tensor | None
 
@@ -69,25 +70,25 @@ class Weights(NamedTuple):
             UnsupportedError: if they are yet to be rounded.
         """
         refuse_latent(model)
-        sites, head = site_parameters(model), list(model.head.parameters())
-        tensors = [*sites, *head]
+        methods, head = method_parameters(model), list(model.head.parameters())
+        tensors = [*methods, *head]
         shapes = [tensor.shape for tensor in tensors]
         lengths = aligned_lengths(shapes)
         memory = torch.zeros(sum(lengths), dtype=tensors[0].dtype, device=tensors[0].device)
         for place, tensor in zip(lay_out(shapes), tensors, strict=True):
             place.of(memory).copy_(tensor.detach())
-        return cls.within(memory, sum(lengths[: len(sites)]), shapes[len(sites) :])
+        return cls.within(memory, sum(lengths[: len(methods)]), shapes[len(methods) :])
 
     @classmethod
-    def within(cls, memory: Tensor, sites: int, head: Sequence[torch.Size]) -> Weights:
-        """Views of a task's memory: as many numbers of adapter and reducer, then tensors of the head's shapes."""
-        views = [place.of(memory[sites:]) for place in lay_out(head)]
-        return cls(memory[:sites], views[0], views[1] if len(views) > 1 else None)
+    def within(cls, memory: Tensor, length: int, head: Sequence[torch.Size]) -> Weights:
+        """Views of a task's memory: `length` numbers of adapter and reducer, then tensors of the head's shapes."""
+        views = [place.of(memory[length:]) for place in lay_out(head)]
+        return cls(memory[:length], views[0], views[1] if len(views) > 1 else None)
 
     @property
     def nbytes(self) -> int:
         """Bytes of that memory."""
-        return self.sites.untyped_storage().nbytes()
+        return self.flat.untyped_storage().nbytes()
 
     def logits(self, embeddings: Tensor) -> Tensor:
         """[B, C] -> [B, K]."""

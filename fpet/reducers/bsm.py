@@ -14,7 +14,7 @@ class SoftMatchingBlock(BipartiteBlock):
     """Merges every patch of A into its best match in B, by cosine of the mean keys, without a gradient."""
 
     def __init__(self, layout: Layout) -> None:
-        super().__init__(*layout.alternate())
+        super().__init__(*layout.by_parity())
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         with torch.autocast(tokens.x.device.type, enabled=False):

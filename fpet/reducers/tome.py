@@ -18,7 +18,7 @@ class ToMeBlock(BipartiteBlock):
     """
 
     def __init__(self, layout: Layout, r: int) -> None:
-        a, b, _ = layout.alternate()
+        a, b, _ = layout.by_parity()
         merging = min(r, len(a))
         super().__init__(a, b, layout.unordered(merging))
         self.r = merging

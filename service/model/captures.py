@@ -112,7 +112,7 @@ class Captures:
     def _capture(self, family: Family, own: _Own, batches: Sequence[Sequence[Weights]], size: tuple[int, int]) -> None:
         count, like = len(batches[0]), batches[0][0]
         captured = Captured(family.template, self._graphs, like, count, size)
-        images = normal(count, 3, *size).to(like.sites)
+        images = normal(count, 3, *size).to(like.flat)
         for each in batches:
             for reduced in (True, False) if family.reduces else (True,):
                 kind = _Kind(is_mixed(each), reduced)

@@ -46,7 +46,7 @@ class ProgramMaker:
 
     def add_to(self, family: Family, own: Weights, *, mixed: bool) -> None:
         """Has batches of its tasks run programs; own: weights of one; mixed: those of several tasks too."""
-        other = own._replace(sites=1.5 * own.sites)  # in whose place the first's would show
+        other = own._replace(flat=1.5 * own.flat)  # in whose place the first's would show
         examples = [[[own, own], [own]]]
         if mixed and family.template.mixes:
             examples.append([[own, other], [other, own, own]])
