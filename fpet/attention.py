@@ -39,7 +39,8 @@ def _faster_by_products(q: Tensor, bias: Tensor | None) -> bool:
 
 
 class _Products(torch.autograd.Function):
-    """`_attend` with a gradient for all four, which computes the scores once more and so keeps none."""
+    """`_attend` with gradients of q, k, v and bias; the backward computes the scores once more, so that none are
+    kept."""
 
     generate_vmap_rule = True  # of what it does, for a gradient of each image
 
@@ -79,7 +80,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """The share of each key in each query's answer, [R, N, N]."""
+    """Attention weights [R, N, N]: softmax of the scores over the keys."""
     scale = q.shape[-1] ** -0.5
     if bias is None:
         return torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale).softmax(dim=-1)  # beta 0: it is not read
@@ -87,7 +88,7 @@ def _weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _gradients(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> list[Tensor]:
-    """Of q, k, v and, where there is one, bias, from that of the answer, [R, N, head_dim]."""
+    """Gradients of q, k, v and, where there is one, bias, from that of the output, [R, N, head_dim]."""
     scale = q.shape[-1] ** -0.5
     weights = _weights(q, k, bias)
     scores = torch._softmax_backward_data(torch.bmm(grad, v.mT), weights, -1, weights.dtype)

@@ -69,8 +69,8 @@ class Backbone:
         What `fpet.hardware.cpu.configure` or `fpet.hardware.gpu.configure` says of the device holds from now on.
 
         Raises:
-            UnsupportedError: if they cannot be there, or of that type; if they were rounded and are to be of another
-                type than that, as which they are no longer those that the fingerprint is of.
+            UnsupportedError: if the device or the type cannot be used; if the weights were rounded to bfloat16 or
+                float16 and are to be of another type, in which they would no longer have the fingerprint.
         """
         own = self.dtype
         if dtype is not None and not dtype.is_floating_point:
@@ -89,7 +89,7 @@ class Backbone:
             raise UnsupportedError(f"the device '{device}' cannot be used: {reason(error)}") from error
 
     def check_trainable(self) -> None:
-        """Raises UnsupportedError unless a task can be trained on it: it is float32, and as `check_unchanged` asks."""
+        """Raises UnsupportedError unless a task can be trained on it: it is float32, and `check_unchanged` passes."""
         if self.dtype != torch.float32:
             raise UnsupportedError(
                 f"the backbone is {dtype_name(self.dtype)}: to train it is float32, as it was loaded; a recipe's "
@@ -98,8 +98,8 @@ class Backbone:
         self.check_unchanged()
 
     def check_unchanged(self) -> None:
-        """Raises UnsupportedError if the weights are no longer those that the fingerprint is of, as after training or
-        rounding them; of rounded ones that still are (bfloat16, float16) it is not known.
+        """Raises UnsupportedError if the weights no longer have the fingerprint, as after training them or rounding
+        them and back. Weights in bfloat16 or float16 are not compared: in those rounding alone changes them.
         """
         exact = self.dtype.itemsize >= torch.float32.itemsize
         if exact and fingerprint(self.vit) != self.fingerprint:

@@ -37,8 +37,8 @@ def norm(vit: Any, adapter: Adapter, tokens: Tokens) -> Tokens:
 
 
 def pool(vit: Any, adapter: Adapter, tokens: Tokens) -> Tensor:
-    """Tokens [B, N', C] after the final norm -> embedding [B, C], by the backbone's own pooling, of which the adapter's
-    prompts are no part."""
+    """Tokens [B, N', C] after the final norm -> embedding [B, C], by the backbone's own pooling, without the adapter's
+    prompts."""
     x, size = _without_prompts(vit.num_prefix_tokens, adapter.num_prompts, tokens)
     if size is not None and vit.global_pool == "avg":
         # A mean over patches: each token counts as often as the patches that it stands for.

@@ -36,7 +36,7 @@ def read_bytes(path: Path, error: type[FpetError]) -> bytes:
 
 
 def read_regular(path: Path, error: type[FpetError]) -> bytes:
-    """The same, unless it is a pipe or a device: to open one may be to wait for who writes to it."""
+    """As `read_bytes`, but refuses a pipe or a device, whose opening may wait for a writer."""
     with suppress(OSError):  # which reading says too
         if not stat.S_ISREG(path.stat().st_mode):
             raise error(f"{path}: cannot be read: it is not a regular file")
@@ -44,7 +44,7 @@ def read_regular(path: Path, error: type[FpetError]) -> bytes:
 
 
 def read_lines(path: Path, error: type[FpetError]) -> list[tuple[int, str]]:
-    """The lines of a text that are not blank, stripped, with their numbers from 1; a mark of UTF-8 is no part of them.
+    """(number from 1, stripped text) of each line of a file that is not blank; a byte order mark is left out.
 
     Raises:
         `error`: if the file cannot be read or is not UTF-8.
@@ -60,8 +60,8 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_pa
     """Writes beside `path`, syncs and renames: a reader sees the old content or the new, never a part, and the new one
     from then on, through a power cut too.
 
-    Returns the status of the file as it was written, with its name, whoever may write to it or put another in its place
-    by the time that `path` can be looked at. make_parents: makes the folders that it lies in where they are missing.
+    Returns the status of the written file under its name, even if others write to it or replace it before `path` could
+    be looked at. make_parents: makes the folders that it lies in where they are missing.
 
     Raises:
         `error`: if the disk is full or the folder cannot be written; the old content stays.

@@ -33,9 +33,9 @@ Site = Callable[[nn.Module, Tensor], Tensor]
 def fold(model: AdaptedViT) -> AdaptedViT:
     """The same function of images, with no adapter: its weights are in a copy of the backbone.
 
-    Tensors that the adapter leaves alone are shared with the original, which is not changed. The copy has a
-    fingerprint of its own, so no task is taken for its own by mistake. It is in evaluation mode, whatever the original
-    is in.
+    Tensors that the adapter leaves alone are shared with the original, which is not changed. The copy has a fingerprint
+    of its own, so that no task of the original is built on it by mistake. It is in evaluation mode, whatever the
+    original is in.
 
     Raises:
         UnsupportedError: if the adapter is not affine at its sites or adds tokens, or the backbone has no position

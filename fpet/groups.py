@@ -22,11 +22,11 @@ Given = tuple[Tokens, Tensor, Tensor]
 def groups(model: AdaptedViT, images: Tensor) -> Tensor:
     """Normalised images [B, 3, H, W] -> for each patch the token that holds it, int64 [B, rows, columns].
 
-    Tokens are numbered by their places in the sequence after the last block; -1 is a patch that none holds. It is a
-    matter of evaluation mode, whatever mode the model is in.
+    Tokens are numbered by their places in the sequence after the last block; -1 is a patch that none holds. They are
+    those of evaluation mode, whatever mode the model is in.
 
     A reduction chooses by queries and keys and treats all channels alike. So each block's reducer runs a second time
-    on the same choice, on channels that say which patches a token holds instead of what they show.
+    with the same queries and keys, on channels that are one-hot patch indices instead of features.
 
     Raises:
         UnsupportedError: if the reduction shares out a patch among several tokens.

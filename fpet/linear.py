@@ -31,8 +31,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def add_linear(y: Tensor, x: Tensor, weight: Tensor, scale: float) -> Tensor:
     """y + scale * x W^T, written into y, which is returned: one product, and no other pass over the memory of y.
 
-    y: [B, N, out], what a layer just gave and nobody else reads, or a slice of its channels; x: [B, N, in]; weight: as
-    in `linear`. Products in place are none of autocast's: x and weight are cast to the type of y here.
+    y: [B, N, out], the fresh output of a layer, which nothing else reads, or a slice of its channels; x: [B, N, in];
+    weight: as in `linear`. autocast leaves in-place products alone: x and weight are cast to the dtype of y here.
     """
     x, weight = x.to(y.dtype), weight.to(y.dtype)
     if weight.ndim == 3:
@@ -50,8 +50,8 @@ class LowBitLinear(nn.Module):
     """A linear map whose weight is used as it is (bits = 32) or rounded to a code book of 1, 2, 4 or 8 bits.
 
     weight: [out, in]. While training a quantised layer it is the latent matrix, rounded in every forward; after
-    `load_packed` it is the rounded matrix itself, so that inference pays nothing. Which of both it is, a state dict
-    tells the layer that loads it: a rounded matrix has the key `rounded` beside it. Starts as U(+-1/sqrt(in)).
+    `load_packed` it is the rounded matrix itself, so that inference pays nothing. A state dict tells which of both it
+    holds: beside a rounded matrix it has the key `rounded`. Starts as U(+-1/sqrt(in)).
 
     Raises:
         UnsupportedError: for any other number of bits, or a width below one.

@@ -33,7 +33,7 @@ _LONGEST = 2**20  # bytes; cameras write a sixteenth of it at most
 
 
 def orientation(image: Image.Image) -> int:
-    """By EXIF, of a picture that was loaded; 1, which is upright, if it is not to be read."""
+    """The EXIF orientation of a loaded picture; 1, which is upright, if it cannot be read."""
     if len(image.info.get("exif", b"")) > _LONGEST:  # one entry may have millions of values, each a Python object
         return 1
     try:

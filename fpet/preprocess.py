@@ -91,7 +91,7 @@ def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor,
 
 
 def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
-    """As the method of that name, the i-th image as the i-th preprocessing says; raises the same."""
+    """As `Preprocessing.normalize`, the i-th image by the i-th preprocessing; raises the same."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise TypeError(
             f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {described(images)}"

@@ -25,7 +25,7 @@ def trained_on_files(header: TaskHeader, dataset: Dataset) -> bool:
 
 
 def other_choices(header: TaskHeader, dataset: Dataset) -> dict[str, object]:
-    """What chose the splits in training, as far as it is not what chose those of `dataset`."""
+    """The choices of the splits in training that differ from those of `dataset`."""
     trained = {name: _look_up(header, "data", name) for name in dataset.choices}
     return {name: value for name, value in trained.items() if value not in (None, dataset.choices[name])}
 

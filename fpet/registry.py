@@ -77,9 +77,10 @@ class Registry(Mapping[str, type[T]]):
 
 
 def _check_signature(method: type[T]) -> None:
-    """Raises TypeError or NameError unless `checked` can tell of any value of a task file whether an argument takes it.
+    """Raises TypeError or NameError unless `checked` can compare every argument's annotation with values of a task
+    file.
 
-    Found out only by reading the file, it would be after the training.
+    Else it would fail only when a task's file is read, after the training.
     """
     hints = typing.get_type_hints(method.__init__)
     for name, parameter in keyword_parameters(method).items():
@@ -179,7 +180,8 @@ def completed(registry: Mapping[str, type[T]], method: Method) -> Method:
 
 
 def refuse_untrainable(kind: str, arguments: Mapping[str, object]) -> None:
-    """Refuses what no training should start with, but a file may hold: adapters from elsewhere may scale by any number.
+    """Refuses arguments that no training should start with, though a task file may hold them: adapters from elsewhere
+    may have any scale.
 
     Raises:
         UnsupportedError: for a scale that is not above 0, not finite or beyond float32, or a dropout outside [0, 1).

@@ -1,4 +1,4 @@
-"""Folders for the time of a block; those that killed processes left go with the next."""
+"""Folders for the time of a block; those that killed processes left are removed when the next is made."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Nobody takes the folder for abandoned until the end of the block, or of the process; where there are no locks
-    nobody ever does."""
+    """Keeps others from taking the folder for abandoned, by a lock, until the block or the process ends; on a file
+    system without locks they never take it for that."""
     with (folder / _LOCK).open("a") as lock:
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_SH)

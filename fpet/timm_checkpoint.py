@@ -20,7 +20,7 @@ from fpet.vit import AdaptedViT
 def write_timm_checkpoint(path: Path, task: Task, model: AdaptedViT) -> None:
     """Writes the folded model of a task, atomically.
 
-    The metadata are those of no task and no backbone: readers of those tell a folded task by the field `folded`.
+    The metadata differ from those of tasks and backbones, whose readers recognise a folded task by the field `folded`.
 
     Raises:
         UnsupportedError: if the adapter gave layers a bias that timm's model does not have.

@@ -80,7 +80,7 @@ class Layout:
         return self.num_prefix_tokens + len(self.cells)
 
     def unordered(self, merged: int) -> Layout:
-        """What is left when that many cells have merged into others of the image's own choice."""
+        """The layout when `merged` cells have merged into others that each image chooses."""
         return Layout(self.num_prefix_tokens, self.cells[merged:], ordered=False)
 
     def by_parity(self) -> tuple[list[int], list[int], Layout]:

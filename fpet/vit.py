@@ -68,7 +68,7 @@ class AdaptedViT(nn.Module):
 
     @property
     def tokens_out(self) -> int:
-        """Length of the token sequence after the last block, at most: a reducer may leave it to the image."""
+        """Length of the token sequence after the last block; the upper bound where the reducer's `tokens_vary`."""
         return self.reducer.layout_out.num_tokens
 
     @property

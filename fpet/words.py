@@ -13,20 +13,20 @@ def count(number: int, noun: str) -> str:
 
 
 def first(names: Iterable[str], separator: str = ", ", most: int = _NAMED) -> str:
-    """The first of the names, `most` of them, and how many more there are; a thousand would hide what is said."""
+    """The first `most` of the names, and how many more there are: a thousand would hide the rest of a message."""
     listed = list(names)
     more = [f"and {len(listed) - most} more"] if len(listed) > most else []
     return separator.join(listed[:most] + more)
 
 
 def shown(value: object) -> str:
-    """What a file holds, on one line: it must not steer the terminal, nor look like several."""
+    """A value of a file as one line, escaped if it would control the terminal or look like several lines."""
     text = str(value)
     return text if text.isprintable() else ascii(text)
 
 
 def printable(text: str) -> str:
-    """The text on one line, by escapes of what is not to be printed."""
+    """The text on one line, with escapes for characters that cannot be printed."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 

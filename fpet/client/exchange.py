@@ -1,7 +1,7 @@
-"""A request, repeated until it is answered, without input or output.
+"""Repeats a request until it is answered, without input or output of its own.
 
-A conversation is a generator: it yields what is to be done, is sent what came of it, and returns the answer. So there
-is one of each, whether threads or coroutines do what it says.
+A conversation is a generator: it yields a step, `Send` or `Wait`, is sent the step's outcome, and returns the answer.
+So threads and coroutines share all conversations; only who performs the steps differs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHORTEST = 1e-6
 class Call(Generic[Answer]):
     """A request, and how to read its answer.
 
-    images: encoded, sent as parts of a form; repeatable: whether it does no harm to be received twice.
+    images: encoded, sent as parts of a form; repeatable: whether the service may receive it twice without harm.
     """
 
     method: str
@@ -48,10 +48,10 @@ class Call(Generic[Answer]):
 
 @dataclass(frozen=True, eq=False)
 class Send:
-    """To be done: sending a request; to be sent: the response with its content, httpx's error, or that no connection
+    """The step of sending a request; its outcome: the response with its content, httpx's error, or that no connection
     was free in time.
 
-    expires: by `time.monotonic`, when the last of the content must have come, which is for the client to see to.
+    expires: by `time.monotonic`, when the last of the content must have come, which the client enforces.
     """
 
     call: Call[Any]
@@ -79,7 +79,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Wait:
-    """To be done: letting time pass; to be sent: None."""
+    """The step of letting time pass; its outcome: None."""
 
     seconds: float
 

@@ -48,8 +48,9 @@ Batch: TypeAlias = list[Encoded | ImageError]
 
 
 def batches(images: Pictures, size: int, max_body: int) -> Iterator[Batch]:
-    """The images in their order, at most `size` together, whose form has at most `max_body` bytes unless one alone has
-    more. An image that cannot be read or encoded is its error. What is not yet asked for is not yet read.
+    """The images in their order, in batches of at most `size` whose form has at most `max_body` bytes, unless one image
+    alone has more. In the place of an image that cannot be read or encoded is its error. Images are read when their
+    batch is asked for.
     """
     batch: Batch = []
     length = 0

@@ -144,7 +144,7 @@ Asked = Callable[[Sequence[Encoded]], Conversation[list[Answer]]]
 
 
 def strictly(conversation: Conversation[list[Answer | ImageError]]) -> Conversation[list[Answer]]:
-    """The same, that raises the first image's error."""
+    """The same conversation, which raises the first image's error instead of returning it."""
     found: list[Answer] = []
     for one in (yield from conversation):
         if isinstance(one, ImageError):
@@ -154,12 +154,13 @@ def strictly(conversation: Conversation[list[Answer | ImageError]]) -> Conversat
 
 
 def follow_nowhere(response: httpx.Response) -> None:
-    """A redirection is an answer like any other; httpx would read where it leads, and fail where that is no address."""
+    """Has httpx take a redirection as an answer like any other: it would parse `location`, and fail if that is no
+    address."""
     response.headers.pop("location", None)
 
 
 def by_task(tasks: Sequence[str], rows: Sequence[list[Classification]]) -> dict[str, list[Classification]]:
-    """One answer an image and task, by task."""
+    """Rows of answers, one an image, in the order of the tasks -> the answers of each task, by its name."""
     return {task: [row[i] for row in rows] for i, task in enumerate(tasks)}
 
 

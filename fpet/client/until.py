@@ -11,10 +11,10 @@ import httpx
 
 @dataclass(frozen=True, eq=False)
 class Until(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A stream, of which it has the kind, that ends in an error at the first bytes after a moment.
+    """A stream of the same class that raises an error at the first bytes that come after `expires`.
 
-    httpx measures the wait for each piece alone, so that an answer that trickles in could take any time. A coroutine of
-    httpx that is cancelled instead, while it takes or returns a connection, may lose that for good.
+    httpx limits the wait for each piece alone, so that an answer that trickles in could take any time. To cancel
+    httpx's coroutine instead, while it takes or returns a connection, may lose the connection for good.
 
     expires: by `time.monotonic`.
     """

@@ -9,7 +9,7 @@ from fpet.words import printable
 
 
 def tell(text: object) -> None:
-    """Says it on one line. Where it cannot be written it is lost, and ends nothing: a training goes on without who
-    listened."""
+    """Prints one line on standard error. A line that cannot be written is lost and ends nothing: a training goes on
+    when nobody reads it any more."""
     with suppress(OSError):
         print(f"fpet: {printable(str(text))}", file=sys.stderr)

@@ -37,7 +37,7 @@ class Drawing:
 
 
 def distinct(drawings: Iterable[Drawing], smallest: int = 1) -> list[Drawing]:
-    """Of drawings that look alike, pixel by pixel, the first; without those that are of one colour or do not decode.
+    """The drawings without those that repeat the pixels of an earlier one, are of one colour, or do not decode.
 
     smallest: the least width and height, in pixels. Those of more than 16 million pixels are left out.
     """

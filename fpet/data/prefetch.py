@@ -21,10 +21,11 @@ _MOST, _WAITING = 32, 4
 
 
 def prefetched_batches(make: Callable[[int], Made], count: int, batch_size: int) -> Generator[list[Made], None, None]:
-    """What is made of each index below `count`, in order, a batch at a time; what `make` raises, its batch raises.
+    """Yields batches of `make(0)`, `make(1)` and so on, below `count`; an error of `make` is raised in place of its
+    batch.
 
-    The next batch is made meanwhile. Each call of `make` has one thread, also for what torch computes in it; several
-    run at once. Who does not take all batches closes the generator, or its threads wait as long as it is there.
+    The next batch is made while one is used. Several calls of `make` run at once, each in one thread, in which torch
+    starts no others. Who does not take all batches closes the generator, or its threads wait as long as it exists.
     """
     with _threads() as threads:
         waiting: deque[Iterator[Made]] = deque()

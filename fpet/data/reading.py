@@ -31,7 +31,7 @@ class Reading:
             raise DataError(f"split_seed = {self.split_seed} is not between 0 and {_SEEDS - 1}")
 
     def allow(self, data: str, *options: str) -> None:
-        """Raises DataError if anything but `options`, names of fields, is said; data: what it would not apply to."""
+        """Raises DataError if a field other than `options` is set; data: what the refused field would not apply to."""
         for field in dataclasses.fields(self):
             if field.name not in options and getattr(self, field.name) != field.default:
                 raise DataError(f"{field.name} does not apply to {data}")

@@ -1,4 +1,4 @@
-"""Linux' control groups, in whose files it stands how much a process may have of the machine."""
+"""Linux control groups, whose files say how much of the machine a process may use."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def control_groups(controller: str, system: Path) -> Iterator[tuple[int, Path]]:
-    """The version, 1 or 2, and the folder of each control group around this process that may limit what the controller
-    (cpu, memory) counts; none where there are no such groups. What a folder lacks is not limited there.
+    """Version, 1 or 2, and folder of each control group that holds this process and may limit a controller (cpu,
+    memory); none where there are no such groups. A folder without the file of a limit does not set it.
 
     /proc/self/cgroup has lines `number:controllers:path`; that of version 2 names no controllers. A container may see
     its own group as the root of the mounted tree, whatever the path says: so all groups above count that are there.

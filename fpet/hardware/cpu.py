@@ -24,15 +24,16 @@ def name(system: Path = Path("/")) -> str:
 def configure(device: torch.device | str, system: Path = Path("/")) -> None:
     """Sets for the whole process, if the device is a CPU, what torch leaves open there.
 
-    Products of float32 matrices are oneDNN's on an AMD processor. torch has MKL compute them, which uses half of what
-    such a processor with AVX-512 has, and asks oneDNN only where the precision "medium" allows it to round factors to
-    bfloat16. It does so by instructions that multiply whole tiles; without them nothing is rounded, which is tried.
+    On an AMD processor oneDNN computes products of float32 matrices. By default torch has MKL compute them, which uses
+    half of the throughput of such a processor with AVX-512; it asks oneDNN only with the precision "medium", which
+    allows factors to be rounded to bfloat16. oneDNN rounds them only for instructions that multiply whole tiles; that
+    nothing is rounded is tried on a product.
 
     A precision that was chosen before stays. So does torch's where there is a GPU, for whose products "medium" means
     TF32.
 
-    Nor does torch compute in more threads than there are cores for this process: it knows of affinity, and not of the
-    quota of a container, in which threads beyond it have all of them stopped for most of the time.
+    torch gets no more threads than there are cores for this process. It knows the affinity, but not the quota of a
+    container: with more threads than that allows, the kernel stops all of them for most of the time.
 
     system: the root of the file system, in which the kernel says whose processor it is, and of the quota.
     """

@@ -20,11 +20,12 @@ class Graphs(Protocol):
     lock: threading.Lock
 
     def capture(self, forward: Forward) -> Forward:
-        """What computes the same as `forward`, from the memory that it reads, again and into the same result."""
+        """A function that computes `forward` again, from the same input memory into the same result tensor."""
 
 
 class CudaGraphs:
-    """Graphs of one GPU. They share a pool of memory to compute in, so that those of one family more take little."""
+    """Graphs of one GPU. They share a pool of memory for intermediate results, so that the graphs of one more family
+    take little."""
 
     def __init__(self, device: torch.device) -> None:
         self.lock = _lock(device)
@@ -65,11 +66,12 @@ class CudaGraphs:
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Always the same: for every stream that products are computed on torch keeps memory, tens of MiB, for good."""
+    """One stream for all captures: torch keeps tens of MiB of workspace for good for every stream that products run
+    on."""
     return torch.cuda.Stream(device)
 
 
 @cache
 def _lock(device: torch.device) -> threading.Lock:  # noqa: ARG001
-    """Always the same too, as all graphs of a GPU are captured on that stream."""
+    """One lock for a GPU, as all of its graphs are captured on that stream."""
     return threading.Lock()

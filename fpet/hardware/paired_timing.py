@@ -11,11 +11,12 @@ from collections.abc import Callable
 def alternate(
     repeats: int, seconds: Callable[[bool], float], *, shortest: float = 0.0, longest: float = math.inf
 ) -> tuple[list[float], list[float]]:
-    """Seconds of True and of False, each first in turn, so that a drift of the machine's speed meets both.
+    """Times of `seconds(True)` and of `seconds(False)`, run in pairs in which each is first in turn, so that a drift of
+    the machine's speed meets both.
 
-    seconds: runs one and returns what it took. Both are repeated until they have taken `shortest` together, even if
-    that is more often, and no more once they have taken `longest`, or as long has passed: where others have the
-    processor meanwhile, that is sooner.
+    seconds: runs one and returns the seconds that it took. There are `repeats` pairs; more until they have taken
+    `shortest` together, and, after the first, no more once they have taken `longest` together or that much time has
+    passed, which is sooner where others have the processor meanwhile.
     """
     times: dict[bool, list[float]] = {True: [], False: []}
     taken, began = 0.0, time.perf_counter()

@@ -32,7 +32,7 @@ def gains_by_bfloat16(device: torch.device) -> bool:
     """Whether the device computes faster in bfloat16 than in float32.
 
     A GPU has instructions for it or not. A processor that has them may still be slower, so there it is measured, once
-    in a process. Of other devices nothing is known that speaks against it.
+    in a process. Any other device counts as faster.
     """
     if device.type == "cpu":
         return bfloat16_speed_up() > _WORTH

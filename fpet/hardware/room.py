@@ -20,13 +20,13 @@ _KIB, _GIGA = 1024, 1e9
 
 
 def lacked_memory(error: BaseException) -> bool:
-    """Whether it is that of Python or torch for memory, of the CPU or a GPU, that could not be had."""
+    """Whether it is Python's or torch's error for memory, of the CPU or a GPU, that could not be allocated."""
     known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
     return known or any(words in str(error) for words in _NO_MEMORY)
 
 
 def refuse_excess(name: str, images: int, size: tuple[int, int]) -> None:
-    """Raises DataError if so many RGB images of a height and width, to be kept decoded, need more memory than there is.
+    """Raises DataError if so many decoded RGB images, uint8 [3, height, width] each, need more memory than there is.
 
     name: of the data set.
     """

@@ -1,8 +1,9 @@
 """A family's forwards, captured once for a number of images and replayed with whatever weights and images come.
 
 A GPU computes a forward of few images in less time than it takes to launch its operators one by one. A CUDA graph
-launches all of them at once, and reads and writes the same memory every time. What tasks of a family differ in are
-numbers alone: they are copied there, so that one graph serves all of them, those that come later too.
+launches all of them at once, and reads and writes the same memory every time. Tasks of a family differ in the values of
+their weights alone: these are copied there, so that one graph serves all tasks of the family, those that are loaded
+later too.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from fpet.inference.task_weights import Weights
 
 
 class Captured:
-    """The forwards of up to so many images of a family's tasks. Any thread may call the methods, all on one stream of
-    the device, by which what one of them copies waits for what another replays.
+    """Captured forwards of a family's tasks for up to `batch_size` images. Any thread may call the methods, all on one
+    stream of the device, so that a copy into the inputs waits for the replays that still read them.
 
     weights: of a task of the family, on the device and in the precision of all; size: (H, W) of the images.
     """
@@ -37,7 +38,7 @@ class Captured:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is copied to for a forward."""
+        """Bytes of the inputs that weights and images are copied to."""
         return self._flat.nbytes + self._images.nbytes
 
     def capture(self, *, mixed: bool, reduced: bool) -> None:

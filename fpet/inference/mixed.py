@@ -1,8 +1,8 @@
 """One forward for images of different tasks: the frozen backbone runs once, every image with its own task's weights.
 
 The formulas of adapters and reducers take a weight per image as well as one for all (`fpet.linear`). So the tasks'
-tensors are stacked along a batch axis, and the one forward pass runs as it always does. What tasks of a family differ
-in are tensors alone: there is one model for all of them, and of each task one piece of memory.
+tensors are stacked along a batch axis, and the one forward pass runs as it always does. Tasks of a family differ in
+tensors alone: there is one model for all of them, and one piece of memory with the tensors of each.
 """
 
 from __future__ import annotations
@@ -128,10 +128,12 @@ class Template:
         return self.model(_stacked(each), reduced=reduced)
 
     def trace(self, examples: Sequence[Sequence[Weights]]) -> None:
-        """From now on has `features` run a program (`fpet.inference.programs`) for batches of one task, or those of
-        several, whichever the examples are; not where gradients are recorded, nor under autocast.
+        """Makes a program (`fpet.inference.programs`), which `features` runs from then on for batches like the
+        examples: of one task each, or of several. With gradients recorded or under autocast the model itself still
+        runs.
 
-        examples: for the images of a batch each, of two or more at first, all mixed or none.
+        examples: the weights for each image of a batch; either all batches are mixed or none is; the first has two
+        images or more.
 
         Raises:
             UnsupportedError: if none can be made, or where each image decides how many tokens it keeps.

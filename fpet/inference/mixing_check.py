@@ -24,7 +24,8 @@ from fpet.words import reason
 
 
 def refuse_unmixable(model: AdaptedViT) -> None:
-    """Raises UnsupportedError, naming adapter or reduction, if what it makes of an image depends on others' weights.
+    """Raises UnsupportedError, naming adapter or reduction, if its output for an image depends on the weights of
+    others.
 
     All is computed in float32, in which rounding hides nothing: for that a backbone in half precision is copied.
     """
@@ -61,7 +62,8 @@ def _in_float32(model: AdaptedViT) -> AdaptedViT:
 
 
 def _embeddings(model: AdaptedViT, rows: Sequence[int]) -> list[Tensor]:
-    """Of these of two images; with all tokens, since which of them merge may depend on how a number is rounded."""
+    """Pooled embeddings of these of two noise images; with all tokens, since which of them merge may depend on
+    rounding."""
     return [model.unreduced().features(noise(model.vit, 2)[rows])]
 
 

@@ -17,7 +17,7 @@ from fpet.packing import quantised_layers
 from fpet.quantize import byte_values, code_bytes
 from fpet.vit import AdaptedViT
 
-_ARRANGEMENTS = 256  # of which one is held for all tasks that have it
+_ARRANGEMENTS = 256  # kept; tasks whose tensors lie alike share one
 
 
 class _Piece(NamedTuple):
@@ -29,10 +29,10 @@ class _Piece(NamedTuple):
 
 
 class _Coded(NamedTuple):
-    """The matrices of one number of bits a weight, as their codes follow each other.
+    """The matrices with the same bits a weight, in the order of their codes.
 
-    names: of the parameters; lengths: of their codes, in bytes; runs: which stretch of these bytes belongs where in the
-    unpacked memory.
+    names: of the parameters; lengths: of their codes, in bytes; runs: slices of these bytes, each with the slice of the
+    unpacked memory that it belongs to.
     """
 
     names: list[str]
@@ -43,8 +43,8 @@ class _Coded(NamedTuple):
 class _Arrangement(NamedTuple):
     """Where a packed task's tensors belong in the memory of its weights.
 
-    numbers: length of that memory; kept: by name, what has no codes; coded: by bits, what has; length, head: as in
-    `Weights.within`.
+    numbers: elements of that memory; kept: by name, the slices of parameters without codes; coded: by bits, the
+    matrices with codes; length, head: as in `Weights.within`.
     """
 
     numbers: int
@@ -63,8 +63,8 @@ class _Arrangement(NamedTuple):
 class PackedWeights:
     """A task's tensors on the CPU, low-bit weights as codes.
 
-    kept: [Q], all other numbers, as they compute; stats: float32 [n, 2], mean and deviation of each low-bit matrix;
-    codes: uint8, theirs, one after the other; device: where the weights are to be.
+    kept: [Q], all other parameters, in the dtype that they compute in; stats: float32 [n, 2], mean and deviation of
+    each low-bit matrix; codes: uint8, theirs, one after the other; device: where `unpack` puts the weights.
     """
 
     kept: Tensor
@@ -99,7 +99,7 @@ class PackedWeights:
         return self.kept.nbytes + self.stats.nbytes + self.codes.nbytes
 
     def unpack(self) -> Weights:
-        """The weights, to the very numbers of those that were packed."""
+        """The weights, equal to the last bit to those that were packed."""
         arrangement = self.arrangement
         pinned = self.device.type == "cuda"  # from such memory the GPU copies by itself, while this thread goes on
         memory = torch.zeros(arrangement.numbers, dtype=self.kept.dtype, pin_memory=pinned)
@@ -120,8 +120,8 @@ class PackedWeights:
 
 
 def at_rest(model: AdaptedViT, tensors: Mapping[str, Tensor]) -> Weights | PackedWeights:
-    """A task's weights as they are to be held: packed if that takes less than half. The arguments are those of
-    `PackedWeights.of`, which raises the same.
+    """A task's weights as they are to be held: packed if that takes less than half of the bytes. Arguments and errors
+    are those of `PackedWeights.of`.
     """
     weights = Weights.of(model)
     if not quantised_layers(model.trainable()):

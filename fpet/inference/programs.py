@@ -1,8 +1,8 @@
 """A model as a program of TorchScript, which computes without Python's lock.
 
-In Python a forward takes the interpreter's lock anew after every operator, and waits while forwards in other threads
-have it, or whatever else the process does. A program takes it when it ends. Blocks that are alike share a script,
-whatever model they are of, since it is given their tensors: few are made, each in the time of a few blocks.
+A forward in Python takes the interpreter's lock again after every operator, and waits while another thread has it. A
+program takes it once, at its end. Blocks of the same structure share a script, across models too, because their tensors
+are arguments of it: so few scripts are traced, each in the time that a few blocks take to compute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fpet.words import reason
 
 Module = TypeVar("Module", bound=nn.Module)
 
-_COMPARED = 4096  # numbers of a buffer; of two larger ones no program is the same
+_COMPARED = 4096  # elements of a tensor that is compared by its values; larger ones are compared by identity
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _HOOKS = "_forward_pre_hooks", "_forward_hooks"
 _BLOCKS = "blocks"  # of timm's model, and of an adapter
@@ -46,9 +46,9 @@ class Batch(NamedTuple):
 class Program:
     """The program of a model without its head. Any thread may call the methods.
 
-    model: in evaluation mode; given: those of its parameters that each batch has memory of its own for, laid out as
-    `lay_out` does; examples: batches to try, with the model's own answers, by the first of which scripts are made where
-    there are none. It computes batches of any size.
+    model: in evaluation mode; given: those of its parameters that every batch brings along in `Batch.flat`, where
+    `lay_out` places them. examples: batches and the model's embeddings [B, C] of them: new scripts are traced on the
+    first, and the program must answer as the model on all. It computes batches of any size.
 
     Raises:
         UnsupportedError: if it cannot be made, or answers otherwise than the model.
@@ -97,17 +97,17 @@ class Program:
 
 
 def _memory(batch: Batch) -> tuple[Tensor, ...]:
-    """What a program is given of it beside images."""
+    """The arguments of a program beside images: the flat parameters, if the batch has any."""
     return () if batch.flat is None else (batch.flat,)
 
 
 def _tensors(places: Sequence[int | None], given: Sequence[Tensor], frozen: Iterator[Tensor]) -> list[Tensor]:
-    """A stage's parameters: those that are given, by where they are among them, and its own, in their order."""
+    """A stage's parameters in order: `given[place]`, or the next of its own, `frozen`, where the place is None."""
     return [next(frozen) if place is None else given[place] for place in places]
 
 
 class _Front(nn.Module):
-    """What is before the first block: images as the tokens that it is given."""
+    """The stage before the first block; `x` of its input is the images."""
 
     def __init__(self, vit: nn.Module, adapter: Adapter) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class _Front(nn.Module):
 
 
 class _Back(_Front):
-    """What is behind the last block: embeddings as the tokens that it gives."""
+    """The stage behind the last block; `x` of its output is the embeddings."""
 
     def forward(self, tokens: Tokens) -> Tokens:
         return Tokens(pool(self.vit, self.adapter, norm(self.vit, self.adapter, tokens)), None)
@@ -155,7 +155,9 @@ def _stages(model: AdaptedViT) -> list[nn.Module]:
 
 
 class _Step:
-    """A stage, and its parameters: where they are among those that each batch gives, by `order`, or else themselves."""
+    """A stage with its parameters. order: id -> place of those that every batch brings along; given: each parameter's
+    place there or None; frozen: the parameters without a place; kind: all else that a script of the stage depends
+    on."""
 
     def __init__(self, stage: nn.Module, order: Mapping[int, int]) -> None:
         self.stage = stage
@@ -168,7 +170,8 @@ class _Step:
 
 
 def _described(module: nn.Module) -> Hashable:
-    """All that a program of the module depends on, but for the numbers in its parameters."""
+    """All of a module that a script of it depends on but the values of its parameters: types, attributes, buffers,
+    shapes."""
     if any(getattr(module, hooks) for hooks in _HOOKS):
         raise UnsupportedError(f"a hook is on a {module._get_name()}, which a program would not call")
     own = {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE} | module._buffers
@@ -179,7 +182,7 @@ def _described(module: nn.Module) -> Hashable:
 
 
 def _comparable(value: object) -> Hashable:
-    """What two values have in common that are the same to a program."""
+    """A key that two values share only if they are the same to a script."""
     if isinstance(value, Tensor) and value.numel() <= _COMPARED:
         return value.dtype, value.device, tuple(value.shape), tuple(value.flatten().tolist())
     if isinstance(value, Mapping):
@@ -192,7 +195,7 @@ def _comparable(value: object) -> Hashable:
 
 
 class _Link(NamedTuple):
-    """A stage's script, and where its parameters are among those that a batch gives; None for those of its own."""
+    """A stage's script and the script's key; given: as in `_Step`."""
 
     key: Hashable
     script: Script
@@ -200,12 +203,12 @@ class _Link(NamedTuple):
 
 
 def _link(step: _Step, tokens: Tokens, tensors: Sequence[Tensor]) -> _Link:
-    """By tokens and tensors that the stage may be given."""
+    """The link of a stage; tokens, tensors: an input and parameters of the stage to trace it on."""
     x, size = tokens
     key = step.kind, x.device, x.dtype, size is None, tuple((one.ndim, one.dtype) for one in tensors)
 
     def make() -> tuple[Script, nn.Module]:
-        # Without the numbers of this stage's parameters, which would stay.
+        # Without the values of this stage's parameters, which would stay in memory as long as the script.
         empty = [torch.empty(one.shape, dtype=one.dtype, device="meta") for one in step.parameters]
         stage = Skeleton(step.stage, step.parameters).filled(empty)
         skeleton = Skeleton(stage, empty)
@@ -217,7 +220,7 @@ def _link(step: _Step, tokens: Tokens, tensors: Sequence[Tensor]) -> _Link:
 def _chain(
     links: Sequence[_Link], places: Sequence[Place], tokens: Tokens, frozen: Sequence[Tensor], *memory: Tensor
 ) -> Script:
-    """One that calls those of all stages: so the lock is taken once, and not after each."""
+    """A script that calls those of all stages, so that the lock is taken once and not after every stage."""
 
     def forward(tokens: Tokens, frozen: Sequence[Tensor], *memory: Tensor) -> Tokens:
         given, own = [place.of(one) for one in memory for place in places], iter(frozen)

@@ -1,6 +1,6 @@
 """Weights of a backbone's linear layers in the order in which oneDNN computes with them on a CPU.
 
-oneDNN multiplies by blocks of a matrix. What torch gives it lies in rows, and is rearranged anew for every product.
+oneDNN multiplies blocks of a matrix. torch gives it row-major weights, which it rearranges anew for every product.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from fpet.errors import UnsupportedError
 from fpet.inference.scripts import Script, compiled
 
-# Of products that are tried: with few, and in some shapes with many, other libraries, and older versions of oneDNN for
-# weights in rows, add up in another order.
+# Rows of the products that are tried: with few rows, and for some shapes with many, other libraries add up in another
+# order, and so do older versions of oneDNN for weights in row-major order.
 _ROWS = 1, 256
 
-# By the weights themselves, as long as those are there.
+# Reordered weights by the weights that they are copies of, as long as those exist.
 _reordered: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
 
 
 def reorder(vit: nn.Module) -> None:
-    """Holds the weights of linear layers in oneDNN's order too, where a product with that is the same to the last bit.
+    """Keeps a copy of linear layers' weights in oneDNN's order, where products with it are the same to the last bit.
 
-    That is so on a CPU if torch has oneDNN multiply as well. It takes as many bytes as the weights do. Nothing is held
-    where there are no scripts (`fpet.inference.scripts`), since nothing else computes with it.
+    They are on a CPU if torch has oneDNN multiply anyway. The copy takes as many bytes as the weights. There is none
+    without scripts (`fpet.inference.scripts`), since nothing else computes with it.
 
     Raises:
         RuntimeError: if there is too little memory.
@@ -88,8 +88,8 @@ def _in_order(weight: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def _answers_alike(weight: Tensor) -> bool:
-    """Whether products with a weight of this shape are the same; there may be none, as other processors have other
-    libraries."""
+    """Whether products with a reordered weight of this shape are the same to the last bit; False where torch has no
+    such product, as for processors with other libraries."""
     if not torch.backends.mkldnn.is_available():
         return False
     generator = torch.Generator().manual_seed(0)
@@ -103,7 +103,7 @@ def _answers_alike(weight: Tensor) -> bool:
 
 @lru_cache
 def _script() -> Script:
-    """Of the product of rows with a reordered weight; a trace could not tell what its empty list is a list of."""
+    """`_product` as a script; a trace could not tell the element type of its empty list."""
     return compiled(_product)
 
 

@@ -24,13 +24,16 @@ Script = Callable[..., Any]
 # TorchScript never forgets what it has made, most of a megabyte a script; tasks of a family need about a dozen.
 _MOST = 512
 
-# By all that they depend on; with each what must stay because its identity is a part of that.
+# Scripts by a key of all that they depend on. A key may hold the id of an object: it is kept beside the script, so that
+# no other object gets that id.
 _made: dict[Hashable, tuple[Script, object]] = {}
 _alone = threading.Lock()
 
 
 def script_of(key: Hashable, make: Callable[[], tuple[Script, object]]) -> Script:
-    """What was made under the key before, or else is now, together with what has to stay as long as it does.
+    """The script of a key, made if there is none yet.
+
+    make: returns the script, and an object to keep with it for good, since the key holds ids of its parts.
 
     Raises:
         UnsupportedError: if there are too many already.
@@ -44,7 +47,8 @@ def script_of(key: Hashable, make: Callable[[], tuple[Script, object]]) -> Scrip
 
 
 def trace(forward: Callable[..., Tokens], tokens: Tokens, *given: Sequence[Tensor] | Tensor) -> Script:
-    """A script of what the function does to such tokens and tensors, to be made under a key.
+    """Traces a function on tokens and tensors, within `make` of `script_of`; the script takes others of the same dtypes
+    and numbers of dimensions.
 
     Raises:
         UnsupportedError: if what it does depends on a number, and would stay as it was with this one.
@@ -68,20 +72,21 @@ def trace(forward: Callable[..., Tokens], tokens: Tokens, *given: Sequence[Tenso
 
 
 def run(script: Script, tokens: Tokens, *given: Sequence[Tensor] | Tensor) -> Tokens:
-    """What the traced function gives."""
+    """Runs a script that `trace` made."""
     with optimized_execution(False):  # which would make several copies of the script, with all that it calls in each
         x, *size = script(*_flat(tokens), *given)
     return Tokens(x, size[0] if size else None)
 
 
 def held(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The list as TorchScript's own. Whenever it lets go of a tensor that nothing but Python holds then, which it does
-    of each argument after its last use, it takes the interpreter's lock in the middle of a script."""
+    """The tensors as a list of TorchScript's own, which keeps them. A script drops each argument after its last use; to
+    drop a tensor that only Python still holds, it would take the interpreter's lock in the middle of its run."""
     return cast(Sequence[Tensor], _as_script(list(tensors)))
 
 
 def compiled(function: Callable[..., Tensor]) -> Script:
-    """A script of the function's own text, which a function that is traced can call; not within `make` of `script_of`.
+    """Compiles a function's source to a script, which traced functions can call; not within `make` of `script_of`,
+    which holds the same lock.
 
     Raises:
         UnsupportedError: if there is none.
@@ -102,7 +107,7 @@ def _as_script(what: object) -> object:
 
 
 def _flat(tokens: Tokens) -> tuple[Tensor, ...]:
-    """Scripts know no None."""
+    """Tokens as the tensors that a script takes and returns, which cannot be None."""
     return (tokens.x,) if tokens.size is None else (tokens.x, tokens.size)
 
 
@@ -113,5 +118,6 @@ def _lines(*functions: object) -> Iterator[tuple[str, int | None]]:
             yield from ((code.co_filename, line) for _, _, line in code.co_lines())
 
 
-# Where a shape is checked, and where a message about it is written: timm's layers do, and it changes no answer.
+# Lines of torch that check a shape, or format it for a message, on behalf of timm's layers: the trace keeps what they
+# read as a constant, which changes no answer.
 _CHECKS = frozenset(_lines(torch._assert, Tensor.__format__))

@@ -15,7 +15,8 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class _Part(NamedTuple):
-    """A module that has parameters, or modules that have: their names, with their places in the lists of all."""
+    """A module to be made anew. parameters: names of its parameters that are replaced, with their places among all of
+    those; parts: names of the modules below it that are made anew, with their places among the parts."""
 
     module: nn.Module
     parameters: tuple[tuple[str, int], ...]
@@ -23,7 +24,7 @@ class _Part(NamedTuple):
 
 
 class Skeleton(Generic[Model]):
-    """A model as the list of those of its modules that must be made anew where other parameters take the place of some.
+    """A model, and which of its modules must be made anew where some of its parameters are replaced.
 
     parameters: which are to be replaced, in the order in which tensors will be given for them. The model is left alone;
     its buffers and all its other modules are shared by whatever is made from it.
@@ -50,7 +51,7 @@ class Skeleton(Generic[Model]):
     def _add(self, module: nn.Module, places: Mapping[int, int], seen: dict[int, int | None]) -> int | None:
         """Adds a module after those below it; returns its place among the parts, or None if it needs no copy.
 
-        seen: the same of modules by identity, since blocks may share one.
+        seen: what it returned for other modules, by their id, since blocks may share one.
         """
         if id(module) not in seen:
             children = [(name, child) for name, child in module._modules.items() if child is not None]

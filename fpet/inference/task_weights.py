@@ -1,4 +1,4 @@
-"""What tasks differ in once they are loaded: their numbers, laid out in one piece of memory each."""
+"""The tensors of loaded tasks, in one piece of memory for each task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALIGNMENT = 32
 
 
 def aligned_lengths(shapes: Sequence[torch.Size]) -> list[int]:
-    """Numbers in the stretches of memory that hold tensors of these shapes, each a multiple of 32."""
+    """For each shape the elements of memory that its tensor takes, rounded up to a multiple of 32."""
     return [-(-shape.numel() // _ALIGNMENT) * _ALIGNMENT for shape in shapes]
 
 
@@ -40,7 +40,7 @@ def lay_out(shapes: Sequence[torch.Size]) -> tuple[Place, ...]:
 
 
 def refuse_latent(model: AdaptedViT) -> None:
-    """Raises UnsupportedError if its weights are yet to be rounded."""
+    """Raises UnsupportedError if low-bit weights of the model are latent: not yet rounded, as in training."""
     if any(isinstance(module, LowBitLinear) and module.latent for module in model.trainable().modules()):
         # They would be rounded as if they were those of the task that a template was made from.
         raise UnsupportedError("weights of different tasks must be rounded: load the tasks from their files")

@@ -15,7 +15,7 @@ from fpet.tokens import Geometry, Layout, Tokens
 class BlockReducer(nn.Module):
     """One block's token reduction; by default tokens pass as they are.
 
-    layout_out: where the tokens lie that it puts out, for tokens that come in as `layout` says.
+    layout, layout_out: where its input tokens and its output tokens lie.
     """
 
     def __init__(self, layout: Layout) -> None:

@@ -46,7 +46,7 @@ def sweep(
     *,
     on_wait: Callable[[int], object],
 ) -> Iterator[tuple[Job, Row | None]]:
-    """Does the runs whose rows are not in `output` yet, or say there that they failed, and adds each's row.
+    """Does the runs that have no row in `output` yet, or the row of a failure, and adds the row of each.
 
     Yields every run of the plan, with its row if it was not done before. A run that was killed goes on from its
     checkpoint, in a folder beside `output`, when this is called again. A run that fails is a row with its error, which

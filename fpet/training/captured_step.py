@@ -20,15 +20,15 @@ Gradients = Callable[[Tensor], Tensor]
 
 
 def captured(gradients: Gradients, batch: Tensor, graphs: Graphs) -> Gradients | None:
-    """What computes the same as `gradients`, for batches of the shape, dtype and device of this one; None, and a line
-    in the log, if that cannot be captured.
+    """A function that replays `gradients` for batches of this one's shape, dtype and device; None, and a line in the
+    log, if it cannot be captured.
 
     A GPU computes a step of few images in less time than it takes to launch its operators one by one; of a backbone of
     usual size that is true of 64 images in bfloat16. A graph launches all of them at once.
 
-    gradients: of a batch, which leaves those of the parameters where the optimiser looks for them, and returns the
-    loss, detached. It is called a few times; what it draws at random then is drawn again. The result of a replay, and
-    the gradients, last until the next; those who set gradients to None afterwards would have them lost.
+    gradients: computes a batch's gradients into `grad` of the parameters and returns the loss, detached. It is called a
+    few times here; the random numbers that it draws meanwhile are drawn again afterwards. Loss and gradients of a
+    replay last until the next; who sets a parameter's `grad` to None would never see later ones.
     """
     own = batch.clone()
 

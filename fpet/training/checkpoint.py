@@ -30,7 +30,7 @@ _NAMED, _SHOWN = 3, 40  # a message names so many differences of two runs, with 
 
 
 def run_name(path: Path) -> str:
-    """What a checkpoint's log is called: its name, without `.checkpoint`. Any other dot may be that of a number."""
+    """The name of a checkpoint's log: the checkpoint's without `.checkpoint`; other dots may be those of a number."""
     return path.name.removesuffix(_SUFFIX)
 
 

@@ -35,7 +35,7 @@ class Group:
             tensor.copy_(mean.view_as(tensor))
 
     def gather(self, own: Tensor) -> list[Tensor]:
-        """Of several processes the tensors of all, of one shape and dtype; none is returned before all are given."""
+        """The tensors of all processes, of one shape and dtype; returns when every process has given its own."""
         each = [torch.empty_like(own) for _ in range(self.size)]
         distributed.all_gather(each, own)
         return each

@@ -224,7 +224,7 @@ class Run:
 
 
 def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocast, torch.amp.GradScaler]:
-    """Autocast, and what scales the loss: by 1 unless gradients would vanish in float16.
+    """Autocast, and the scaler of the loss, which scales by 1 save in float16, where gradients would vanish.
 
     Raises:
         UnsupportedError: for float16 on a CPU.

@@ -14,7 +14,7 @@ Write = Callable[[Mapping[str, float | None]], None]
 
 @contextmanager
 def tensorboard_log(folder: Path, epoch: int) -> Iterator[Write]:
-    """What writes a row of the log as TensorBoard's scalars, for a run that has `epoch` epochs behind it.
+    """Yields a function that writes a row of the log as TensorBoard's scalars, for a run with `epoch` epochs behind it.
 
     Rows of later epochs that a killed run left in the folder are hidden from TensorBoard.
 
