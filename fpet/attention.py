@@ -22,8 +22,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     if not _faster_by_products(q, bias):
         alone = bias is not None and bias.requires_grad and not any(part.requires_grad for part in (q, k, v))
         if alone and not torch.compiler.is_compiling():  # in whose graphs no gradient begins
-            # Only for inputs that require a gradient does a GPU's kernel keep what the gradient of the bias is made of,
-            # which it reads in any case (pytorch/pytorch issue 148476).
+            # A GPU's kernel keeps what the gradient of the bias is made of only for inputs that require a gradient, but
+            # reads it in any case (pytorch/pytorch issue 148476).
             q = q.detach().requires_grad_()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     rows = None if bias is None else bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)

@@ -14,7 +14,7 @@ from fpet.attention import attend
 from fpet.reducers.base import BlockReducer
 from fpet.tokens import Tokens
 
-# What strides a GPU's kernels for attention need of a bias; torch would copy another one, in every block.
+# GPU kernels for attention need strides of a bias that are multiples of it; torch would copy any other, in every block.
 _ALIGNED = 16
 
 
@@ -72,7 +72,7 @@ def attention(attn: Any, adapter: BlockAdapter, h: Tensor, bias: Tensor | None) 
     keys [B, num_heads, N, head_dim].
     """
     batch, length, _ = h.shape
-    # Parts, and not a dimension of three: their gradients are put together in one pass.
+    # Three chunks, not a dimension of three: their gradients are put together in one pass.
     parts = adapter.qkv(attn.qkv, h).chunk(3, dim=-1)
     q, k, v = (part.unflatten(-1, (attn.num_heads, attn.head_dim)).transpose(1, 2) for part in parts)
     q, k = attn.q_norm(q), attn.k_norm(k)

@@ -45,7 +45,7 @@ _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2
 _INTERRUPTED = 130
 _STANDARD = 2  # the last of the descriptors of standard input, output and error
-# Of a disk that is full, a quota, a limit, a disk that fails, one that became read-only, and a pipe that nobody reads.
+# Errors of writing: a full disk, a quota, a limit, a failing disk, one that became read-only, a pipe that nobody reads.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE)
 
 
@@ -135,7 +135,7 @@ def _memory_told(batches: bool) -> Iterator[None]:
 
 
 def _run(given: Sequence[str]) -> int:
-    # Of a picture that is large: it is read, or refused, which is told.
+    # Pillow's warning about a large picture: it is either read or refused with an error.
     warnings.filterwarnings("ignore", "Image size .* exceeds limit of", Warning)
     try:
         _require_folders()

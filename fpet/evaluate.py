@@ -167,7 +167,7 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
     model.eval()
     reduces = not isinstance(model.reducer, NoReduction)
     full = model.unreduced()
-    # Read when all are computed: a GPU need not wait for each batch.
+    # Read once all are computed, so that a GPU need not wait for each batch.
     found: list[tuple[Tensor, ...]] = []
     with closing(split.batches(preprocessing, batch_size)) as batches:
         for images, _ in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):

@@ -72,7 +72,7 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_pa
             if make_parents:
                 path.parent.mkdir(parents=True, exist_ok=True)
             beside = _beside(path)
-            # With the permissions that any new file has; not where one has that name already.
+            # With the permissions of any new file; fails if the name is taken.
             opened = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             unfinished = beside
             with os.fdopen(opened, "wb", buffering=0) as file:  # after an error nothing is left to be written

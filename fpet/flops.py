@@ -36,10 +36,10 @@ Counts = dict[str, dict[Any, int]]
 _CLASSES = 100
 _LAYER_NORM = torch.ops.aten.native_layer_norm
 _LAYER_NORM_MACS = 5  # an element
-# Of `fpet.linear.add_linear`; torch counts others, but none in place.
+# The products of `fpet.linear.add_linear`; torch's counter knows other products, but none in place.
 _PRODUCTS_IN_PLACE = (torch.ops.aten.addmm_, torch.ops.aten.baddbmm_)
 _FLOPS_PER_MAC = 2  # torch counts the product and the sum
-# Modules of a model without an adapter; what is counted in none of them are the two products of attention.
+# Modules of a model without an adapter. What is counted outside of them is the two products of attention.
 _PATCH_EMBEDDING = r"vit\.patch_embed"
 _ATTENTION_LINEAR = r"vit\.blocks\.\d+\.attn\.(qkv|proj)"
 _MLP = r"vit\.blocks\.\d+\.mlp\.fc[12]"
@@ -143,7 +143,7 @@ def _model(backbone: Backbone, adapter: Adapter, reducer: Method, classes: int) 
     reduction = build_reducer(reducer.kind, geometry, layout, reducer.arguments)
     head = LowBitLinear(geometry.embed_dim, classes, bias=True)
     model = AdaptedViT(backbone, adapter, reduction, head).eval()
-    # The counter watches gradients of what requires them, even where none are computed.
+    # The counter watches the gradients of all that requires them, even where none are computed.
     return model.requires_grad_(False)
 
 
@@ -154,7 +154,7 @@ def _count(model: AdaptedViT) -> Counts:
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
     # This kernel of attention consists of matrix products, which torch counts; fused ones it counts on some devices.
     attention = sdpa_kernel(SDPBackend.MATH)
-    # Of a model in half precision as of one in float32, in which the image is.
+    # A model in half precision is counted as one in float32, which the image is in.
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     dtypes = {name: torch.float32 if value.is_floating_point() else value.dtype for name, value in tensors.items()}
     try:

@@ -95,7 +95,7 @@ def _describe(
 
 
 def _layout(made: Adapter | Reducer) -> Layout:
-    """Of the tokens that are left."""
+    """The layout of the tokens that are left."""
     return Layout.of(VIT_BASE, made.num_prompts) if isinstance(made, Adapter) else made.layout_out
 
 

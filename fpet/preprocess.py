@@ -102,5 +102,5 @@ def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype)
     if any(one != each[0] for one in each):  # what all have in common broadcasts, which is cheaper than a row an image
         rows = zip(*(_constants(one.mean, one.std, images.device) for one in each), strict=True)
         mean, std = map(torch.cat, rows)
-    # In place: each operator and each tensor that is freed gives the interpreter's lock away.
+    # In place: each operator, and each tensor that is freed, releases the interpreter's lock.
     return images.float().div_(255).sub_(mean).div_(std).to(dtype)

@@ -124,7 +124,7 @@ def _new_modules(adapter: Method, reducer: Method, head: HeadSpec, classes: int,
 
 def blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
     """A task's `adapter`, `reducer` and `head` on the meta device, which tasks share; raises what `new_model` does."""
-    # What is no JSON has its words instead, in which the registry refuses it.
+    # What JSON does not hold becomes text, which the registry refuses as of the wrong type.
     methods = json.dumps([asdict(method) for method in (header.adapter, header.reducer)], default=repr)
     return _blueprint(methods, header.head, len(header.labels), geometry)
 

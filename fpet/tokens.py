@@ -12,7 +12,7 @@ from fpet.errors import UnsupportedError
 
 Cell = tuple[int, int]
 
-# Sizes above it are of tokens that are there: those stand for one patch at least, and a masked one for about none.
+# Tokens with a size above it are present: those stand for one patch at least, a masked one for about none.
 PRESENT = 0.5
 
 

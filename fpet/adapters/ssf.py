@@ -21,7 +21,8 @@ class ScaleShift(nn.Module):
         self.beta = nn.Parameter(torch.empty(channels).normal_(0.0, _STD))
 
     def forward(self, y: Tensor) -> Tensor:
-        # Under autocast the parameters are float32: without a cast so would be what follows, up to the next product.
+        # Under autocast the parameters are float32; without the cast all that follows, up to the next product, would be
+        # too.
         return torch.addcmul(per_token(self.beta), per_token(self.gamma), y).to(y.dtype)
 
 

@@ -47,7 +47,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Lists, or trains, tests and writes."""
     refuse_group("a sweep")
-    # The folder of the runs is called as the table but for it.
+    # The folder of the runs has the table's name without the suffix.
     options.require_suffix(arguments.output, ".csv", "a sweep's table has a name that")
     plan, backbone = load_plan(arguments.plan), options.backbone(arguments)
     try:

@@ -80,7 +80,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Trains, tests once, saves."""
     output = arguments.output or Path("runs", f"{arguments.name}.safetensors")
-    # Other commands tell a task file by it, and the checkpoint is called as the task file but for it.
+    # Other commands recognise a task file by the suffix, and the checkpoint's name differs in it alone.
     options.require_suffix(output, ".safetensors", "a task file's name")
     recipe = _recipe(arguments)
     keep_freed_memory()

@@ -209,7 +209,7 @@ def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:
 
 def _files(label: Path) -> Iterator[Path]:
     """All files below a class folder by path, as `load_classes` says."""
-    # By where a link leads: what the folder lies in, seen from either end of a link, is no part of the class.
+    # Folders by where links lead. Those that the class lies in, seen from either end of a link, are no part of it.
     read = {folder for start in (label, label.parent) for folder in (start.resolve(), *start.resolve().parents)}
     left = visible(label)[::-1]
     while left:

@@ -16,7 +16,7 @@ from fpet.hardware.threads import compute_in
 
 Made = TypeVar("Made")
 
-# Threads, of which some wait for a disk.
+# The most threads, and how many more there are than cores, since some wait for a disk.
 _MOST, _WAITING = 32, 4
 
 

@@ -23,7 +23,7 @@ def keep_freed_memory() -> None:
     if _GLIBC is not None:
         _GLIBC.mallopt(_M_MMAP_MAX, 0)
         _GLIBC.mallopt(_M_TRIM_THRESHOLD, -1)  # never
-        # Nor a whole piece, which a thread whose others are just about full would take and return again and again.
+        # Nor a whole heap: a thread whose other heaps are just about full would take and return one again and again.
         _GLIBC.mallopt(_M_TOP_PAD, _HEAP)
         _GLIBC.mallopt(_M_ARENA_MAX, _ARENAS)
 

@@ -45,7 +45,7 @@ class CudaGraphs:
                 forward()  # loads kernels and makes workspaces, neither of which is possible while capturing
             here.wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
-            # Held until this one is captured: torch has no pool that no graph is left of, or refuses it.
+            # Held until this one is captured: torch drops a pool when its last graph goes, or refuses it.
             other = next(iter(self._graphs), None)
             pool = None if other is None else other.pool()
             # Other threads may go on to use the GPU meanwhile; and torch leaves the stream only if nothing failed.

@@ -1,4 +1,4 @@
-"""Two ways to do the same, timed in turn."""
+"""Timing two ways to do the same, in turn."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def gains_by_bfloat16(device: torch.device) -> bool:
         return bfloat16_speed_up() > _WORTH
     if device.type != "cuda":
         return True
-    # There is none, as its use will show; the count alone may be of GPUs that the driver is too old for.
+    # There is no such GPU, which its use will refuse. The count alone may include GPUs that the driver is too old for.
     if not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count():
         return False
     with torch.cuda.device(device):  # it asks the current one

@@ -12,7 +12,7 @@ import torch
 from fpet.errors import DataError
 from fpet.hardware.control_groups import control_groups
 
-# Of torch, which has a class of its own only for what its allocator of a GPU cannot have: not for a CPU, nor for what
+# In messages of torch. It has an exception class only for its allocator of a GPU: not for a CPU, nor for memory that
 # CUDA takes by itself, as to load a kernel, or cuBLAS.
 _NO_MEMORY = ("DefaultCPUAllocator:", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 _FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}  # by the version of control groups

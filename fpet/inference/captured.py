@@ -31,7 +31,8 @@ class Captured:
         self._template = template
         self._graphs = graphs
         with torch.inference_mode():
-            # Not those of a task: it would have the right answers from a graph that does not read them again.
+            # Zeros, not a task's weights: with those a graph that does not read its inputs again would answer that task
+            # rightly.
             self._flat = weights.flat.new_zeros((batch_size, *weights.flat.shape))
             self._images = weights.flat.new_zeros((batch_size, 3, *size))
         self._replays: dict[tuple[bool, bool], Forward] = {}
@@ -64,7 +65,7 @@ class Captured:
             raise ValueError(f"{count} images, captured for at most {most}")
         replay = self._replays[mixed, reduced]
         with self._graphs.lock, torch.inference_mode():
-            # Whatever lies in the rows beyond is computed with, and left out.
+            # Rows from `count` on hold older inputs: they are computed with, and left out of the result.
             if mixed:
                 torch.stack([weights.flat for weights in each], out=self._flat[:count])
             else:

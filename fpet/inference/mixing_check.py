@@ -37,7 +37,7 @@ def refuse_unmixable(model: AdaptedViT) -> None:
     parameters = method_parameters(exact)
     skeleton = Skeleton(exact, parameters)
     own = [parameter.detach() for parameter in parameters]
-    # Far from them, and not zero where they are, as those that start at zero.
+    # Far from `own`, and nowhere zero, as `own` is in tensors that start at zero.
     other = [4 * tensor + 0.02 * normal(*tensor.shape).to(tensor) for tensor in own]
     with torch.inference_mode():
         for role, method, answers in foreign:

@@ -112,7 +112,7 @@ class PackedWeights:
         parts = zip(arrangement.coded.items(), self.stats.split(counts), self.codes.split(lengths), strict=True)
         for (bits, coded), stats, codes in parts:
             tables = byte_values(stats, bits, memory.dtype)
-            # Into the tables of all matrices at once: each has 256 rows, one a byte.
+            # Rows in the tables of all matrices, one below the other: each table has 256 rows, one for each byte.
             rows = torch.repeat_interleave(256 * torch.arange(len(stats)), torch.tensor(coded.lengths)) + codes
             for own, place in coded.runs:
                 torch.index_select(tables.flatten(0, 1), 0, rows[own], out=memory[place].view(-1, 8 // bits))

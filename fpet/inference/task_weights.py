@@ -42,7 +42,7 @@ def lay_out(shapes: Sequence[torch.Size]) -> tuple[Place, ...]:
 def refuse_latent(model: AdaptedViT) -> None:
     """Raises UnsupportedError if low-bit weights of the model are latent: not yet rounded, as in training."""
     if any(isinstance(module, LowBitLinear) and module.latent for module in model.trainable().modules()):
-        # They would be rounded as if they were those of the task that a template was made from.
+        # A template would round them as if they were those of the task that it was made from.
         raise UnsupportedError("weights of different tasks must be rounded: load the tasks from their files")
 
 

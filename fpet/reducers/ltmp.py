@@ -22,8 +22,8 @@ from fpet.reducers.base import BlockReducer, Reducer
 from fpet.reducers.matching import mean_over_heads, sizes
 from fpet.tokens import PRESENT, Geometry, Layout, Tokens
 
-# A masked token keeps this share of its size: too little to be felt, enough for log(size) to have a gradient. Added to
-# the share 1 of a present token it is lost in float32.
+# A masked token keeps this share of its size: too little to change results, enough for log(size) to have a gradient.
+# Added to the share 1 of a present token it is lost in float32.
 _MASKED = 1e-10
 
 
@@ -61,7 +61,7 @@ class LTMPBlock(BlockReducer):
             assignment = similarity.new_zeros(batch, length, length).scatter(2, target, merges.detach())
             attended = importance(query.detach(), key.detach(), weight)
             attended = torch.maximum(attended, (assignment * attended).amax(dim=1)[..., None])
-            # Who cannot be pruned is of infinite importance.
+            # Tokens that cannot be pruned have infinite importance.
             eligible = self._eligible(present)
             attended = attended.masked_fill(~eligible, math.inf)
             keeps = self._above(attended, self.prune_threshold.float() * self.uniform)

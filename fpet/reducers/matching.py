@@ -21,7 +21,7 @@ def mean_over_heads(key: Tensor) -> Tensor:
 def cosine_scores(metric: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Cosine similarity [B, |A|, |B|] of the metric [B, N, D] between the positions a and b, all float32."""
     metric = F.normalize(metric, dim=-1)
-    # Not by `[:, a]`, whose gradient sorts what it adds up: on a GPU it takes many times as long.
+    # Not `[:, a]`, whose backward sorts the indices: on a GPU it takes many times as long.
     return metric.index_select(1, a) @ metric.index_select(1, b).mT
 
 
@@ -66,7 +66,7 @@ def merge(tokens: Tokens, assignment: Tensor, a: Tensor, b: Tensor) -> Tokens:
     x, size, target = tokens.x, tokens.size, assignment.mT
     from_a, from_b = (x.index_select(1, places).float() for places in (a, b))
     first = x.shape[1] - a.shape[0] - b.shape[0]
-    # Sizes apart: a matrix of both would have C + 1 columns, and products are slow with such.
+    # Sizes apart from tokens: a matrix of both would have C + 1 columns, with which products are slow.
     if size is None:  # each token stands for one patch
         merged_size = 1 + target.sum(dim=-1, keepdim=True)
         kept_size = merged_size.new_ones((x.shape[0], first, 1))

@@ -35,7 +35,7 @@ def run_name(path: Path) -> str:
 
 
 def check_log(path: Path) -> None:
-    """Refuses a checkpoint whose log would replace a file that is no log of a training.
+    """Refuses a checkpoint path whose log would overwrite a file that is no log of a training.
 
     Raises:
         TaskError: also if no file can be called so.

@@ -84,7 +84,8 @@ def fit(
             if not scales:
                 raise
             _log(group, task, f" is out: {error}")
-            # Its frames hold the run, with all images on the device, where the next needs the memory.
+            # Without its traceback, whose frames hold the run with all images on the device: the next run needs that
+            # memory.
             attempts.append((task, error.with_traceback(None)))
     tried = [_told(*attempt) for attempt in attempts if scales]
     return Fitted(*_best(attempts), tried, paths, dataset, recipe)

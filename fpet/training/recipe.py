@@ -13,7 +13,8 @@ from fpet.words import count
 _WHOLE = ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed")
 _WARM_UP = 10  # epochs, the most unless others are given
 _RAMP = 20  # epochs of a training, of which a tenth is a ramp
-# Of whole numbers. Torch takes seeds up to twice that: those of epochs and processes lie above the recipe's.
+# Whole numbers are below it. torch takes seeds of up to twice as much, and seeds of epochs and processes lie above the
+# recipe's.
 _LIMIT = 2**63
 
 T = TypeVar("T")
