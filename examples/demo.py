@@ -28,7 +28,7 @@ from fpet.task import Task
 from fpet.tensor_names import dtype_name
 from fpet.vit import AdaptedViT
 from service.hardware import name_dtype, pick_device
-from service.model.calibration import measure
+from service.model.calibration import measure_point
 from service.settings import Settings
 
 _COLUMNS = ("task", "adapter", "bytes", "right", "tokens", "ms", "the first of them: answer (probability)")
@@ -99,7 +99,7 @@ def show_forward(names: Sequence[str]) -> None:
         task = Task.load(task_path(name))
         model = task.build(backbone)
         for batch_size in _BATCH_SIZES:
-            point = measure(batch_size, _REPEATS, stopwatch(model, batch_size, task.header.preprocessing.size))
+            point = measure_point(batch_size, _REPEATS, stopwatch(model, batch_size, task.header.preprocessing.size))
             reduced, full = point.medians
             print(
                 f"  {name:<17} batch {batch_size:<3} {model.tokens_in} -> {model.tokens_out} tokens "

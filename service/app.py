@@ -22,18 +22,18 @@ from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ServiceError
 from service.hardware import name_dtype, pick_device
+from service.http.body_budget import BodyBudget
 from service.http.exchange import Exchange
 from service.http.failures import ERROR_TYPES, STATUS_CODES
 from service.http.head_requests import HeadAsGet
+from service.http.in_flight import InFlight
 from service.http.limits import check_body, check_head
 from service.http.middleware import Observed, failed
-from service.http.room import Room
-from service.http.under_way import UnderWay
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.model.captures import start_captures
-from service.processes.siblings import ALONE, Siblings
-from service.processes.whole import Whole
+from service.processes.cluster import Cluster
+from service.processes.peers import ALONE, Peers
 from service.routes import admin, classify, explain, health, savings, tasks, v2, v2_infer, v2_repository
 from service.routes.dependencies import client
 from service.routes.described import errors
@@ -52,27 +52,27 @@ _PUBLIC = (health.router, v2.health, admin.router)  # the last asks for the admi
 _PRIVATE = tuple(part.router for part in (classify, v2_infer, explain, tasks, savings, v2, v2_repository))
 
 
-def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
-    """The ASGI application; its `state.runtime` and `state.whole` exist between start-up and shutdown.
+def create_app(settings: Settings, peers: Peers = ALONE) -> FastAPI:
+    """The ASGI application; its `state.runtime` and `state.cluster` exist between start-up and shutdown.
 
-    siblings: the other processes of the service, if there are any.
+    peers: the other processes of the service, if there are any.
 
     Raises:
         FpetError: if the backbone or the task folder cannot be used, or traces are asked for and cannot be sent.
     """
     metrics = Metrics(STATUS_CODES, ERROR_TYPES)
-    engine = _start_engine(settings, metrics, siblings)
-    catalog = _open_catalog(settings, metrics, engine, siblings)
-    tracing, under_way = start_tracing(settings.otlp_endpoint), UnderWay()
+    engine = _start_engine(settings, metrics, peers)
+    catalog = _open_catalog(settings, metrics, engine, peers)
+    tracing, in_flight = start_tracing(settings.otlp_endpoint), InFlight()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with running(settings, metrics, engine, catalog) as runtime:
-            app.state.runtime, app.state.whole = runtime, Whole(runtime, siblings)
-            async with app.state.whole.answering({REQUEST: partial(answer, app)}), app.state.whole.following():
+            app.state.runtime, app.state.cluster = runtime, Cluster(runtime, peers)
+            async with app.state.cluster.answering({REQUEST: partial(answer, app)}), app.state.cluster.following():
                 yield
                 # The server has cancelled those that were left: they are yet to be answered, logged and traced.
-                await under_way.ended(_LAST_SECONDS)
+                await in_flight.wait(_LAST_SECONDS)
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
 
@@ -85,22 +85,22 @@ def create_app(settings: Settings, siblings: Siblings = ALONE) -> FastAPI:
         # Its own spans name queries, into which clients might write what is secret.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    if not siblings.first:
-        app.add_middleware(ToFirst, settings=settings, siblings=siblings)
-    _watch_over(app, settings, metrics, tracing, under_way)
+    if not peers.first:
+        app.add_middleware(ToFirst, settings=settings, peers=peers)
+    _watch_over(app, settings, metrics, tracing, in_flight)
     _include_routes(app)
     return app
 
 
-def _start_engine(settings: Settings, metrics: Metrics, siblings: Siblings) -> Engine:
+def _start_engine(settings: Settings, metrics: Metrics, peers: Peers) -> Engine:
     device, path = pick_device(settings.device), settings.backbone or default_backbone()
-    dtype = DTYPES[siblings.agreed("dtype", lambda: name_dtype(settings.dtype, device))]
+    dtype = DTYPES[peers.agreed("dtype", lambda: name_dtype(settings.dtype, device))]
     captures = start_captures(device) if settings.cuda_graphs else None
     return Engine.start(path, device, dtype, metrics, unpacked_bytes=settings.unpacked_bytes, captures=captures)
 
 
-def _open_catalog(settings: Settings, metrics: Metrics, engine: Engine, siblings: Siblings) -> Catalog:
-    folder, shared = settings.tasks or tasks_folder(), not siblings.alone
+def _open_catalog(settings: Settings, metrics: Metrics, engine: Engine, peers: Peers) -> Catalog:
+    folder, shared = settings.tasks or tasks_folder(), not peers.alone
     catalog = Catalog(folder, engine.load, metrics, max_bytes=settings.max_task_bytes, keeps_content=shared)
     catalog.require(set(settings.preload) - {ALL})
     return catalog
@@ -114,13 +114,13 @@ def _include_routes(app: FastAPI) -> None:
 
 
 def _watch_over(
-    app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None, under_way: UnderWay
+    app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None, in_flight: InFlight
 ) -> None:
     """Every request is checked and observed, and every error is answered in one form."""
 
-    app.state.room = room = Room(settings.max_received)
+    app.state.body_budget = body_budget = BodyBudget(settings.max_received)
     app.state.refused = lambda error: metrics.failures.labels(error.error_type).inc()  # what is no request
-    metrics.received_bytes.set_function(lambda: room.taken)
+    metrics.received_bytes.set_function(lambda: body_budget.taken)
 
     async def fail(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
@@ -136,8 +136,8 @@ def _watch_over(
         checks=[check_body, check_head, lambda scope: check_queue(scope, app.state.runtime)],
         find_route=find_inferring,
         patience=settings.deadline,
-        room=room,
-        under_way=under_way,
+        body_budget=body_budget,
+        in_flight=in_flight,
         draining=lambda: app.state.runtime.status == "draining",
         observers=[log_exchange] if tracing is None else [tracing.record, log_exchange],
     )

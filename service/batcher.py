@@ -1,10 +1,10 @@
 """A batch is what waits when a worker is free: no timer, one bounded queue, served in turn.
 
-    with batcher.admit(1) as ticket:  # refuses before any work is done
+    with batcher.admit(1) as reservation:  # refuses before any work is done
         images = await read()
-        batcher.top_up(ticket, len(images))
+        batcher.top_up(reservation, len(images))
         items = await decode(images)
-        done = await batcher.submit(ticket, [(group, item) for item in items], deadline)
+        done = await batcher.submit(reservation, [(group, item) for item in items], deadline)
 
 All state belongs to the event loop; only `run` is called in other threads.
 """
@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 from service.deadline import Deadline
 from service.errors import NotReadyError, OverloadedError
 from service.fair_queue import FairQueue
-from service.places import Places, Ticket
+from service.queue_slots import QueueSlots, Reservation
 
 Group = TypeVar("Group", bound=Hashable)
 Item = TypeVar("Item")
@@ -49,7 +49,7 @@ class Done(Generic[Result]):
 @dataclass(eq=False)
 class _Waiting(Generic[Item, Result]):
     item: Item
-    ticket: Ticket
+    reservation: Reservation
     deadline: Deadline
     queued: float
     future: asyncio.Future[Done[Result]]
@@ -81,19 +81,19 @@ class Batcher(Generic[Group, Item, Result]):
         self._kind = kind
         self._max_batch = max_batch
         self._max_kinds = max_kinds
-        self._places = Places(max_queue, max_batch)
+        self._slots = QueueSlots(max_queue, max_batch)
         self._waiting: FairQueue[Group, Hashable, _Waiting[Item, Result]] = FairQueue()
         self._batches: dict[asyncio.Task[None], float] = {}  # since when
         self._running = 0
-        self._tickets: set[Ticket] = set()
-        self._no_tickets = asyncio.Event()
+        self._reservations: set[Reservation] = set()
+        self._no_reservations = asyncio.Event()
         self._draining = False
         self._seconds_per_item = 0.0
 
     @property
     def queued(self) -> int:
         """Items admitted and in no batch yet."""
-        return self._places.taken
+        return self._slots.taken
 
     @property
     def longest(self) -> float:
@@ -103,12 +103,12 @@ class Batcher(Generic[Group, Item, Result]):
 
     @property
     def full(self) -> bool:
-        """Whether there is no place left, but for kinds that hold none."""
-        return self._places.taken >= self._places.number
+        """Whether no slot is left, but for kinds that hold none."""
+        return self._slots.taken >= self._slots.number
 
     @contextmanager
-    def admit(self, places: int, kinds: Sequence[Hashable] = ()) -> Iterator[Ticket]:
-        """Reserves places in the queue for as long as the `with` lasts. kinds: of the items that will take them.
+    def admit(self, slots: int, kinds: Sequence[Hashable] = ()) -> Iterator[Reservation]:
+        """Reserves slots in the queue for as long as the `with` lasts. kinds: of the items that will take them.
 
         Raises:
             OverloadedError: if there are too few, with an estimate of when they will be free.
@@ -116,33 +116,33 @@ class Batcher(Generic[Group, Item, Result]):
         """
         if self._draining:
             raise NotReadyError("the service is shutting down")
-        ticket = Ticket(0, frozenset(kinds))
-        self.top_up(ticket, places)
-        self._tickets.add(ticket)
+        reservation = Reservation(0, frozenset(kinds))
+        self.top_up(reservation, slots)
+        self._reservations.add(reservation)
         try:
-            yield ticket
+            yield reservation
         finally:
-            self._places.change(ticket, 0)
-            self._tickets.remove(ticket)
-            if not self._tickets:
-                self._no_tickets.set()
+            self._slots.resize(reservation, 0)
+            self._reservations.remove(reservation)
+            if not self._reservations:
+                self._no_reservations.set()
 
-    def top_up(self, ticket: Ticket, places: int) -> None:
-        """Changes the places of a ticket, none of which has been used, to so many in all.
+    def top_up(self, reservation: Reservation, slots: int) -> None:
+        """Sets the number of slots of a reservation, none of which has been used.
 
         Raises:
             OverloadedError: if there are too few, with an estimate of when they will be free.
         """
-        others, open_places = self._places.taken - ticket.places, self._places.open_to(ticket)
-        if others + places > open_places:
+        others, limit = self._slots.taken - reservation.slots, self._slots.limit(reservation)
+        if others + slots > limit:
             raise OverloadedError(
-                f"the queue has {open_places} places, {others} are taken and {places} are needed",
+                f"the queue has {limit} places, {others} are taken and {slots} are needed",
                 retry_after=others * self._seconds_per_item / self._workers,
             )
-        self._places.change(ticket, places)
+        self._slots.resize(reservation, slots)
 
     async def submit(
-        self, ticket: Ticket, items: Sequence[tuple[Group, Item]], deadline: Deadline
+        self, reservation: Reservation, items: Sequence[tuple[Group, Item]], deadline: Deadline
     ) -> list[Done[Result]]:
         """Waits for the results of the items, each in its group, which may run in several batches.
 
@@ -154,7 +154,7 @@ class Batcher(Generic[Group, Item, Result]):
         """
         loop = asyncio.get_running_loop()
         entries = [
-            (group, self._kind(item), _Waiting(item, ticket, deadline, loop.time(), loop.create_future()))
+            (group, self._kind(item), _Waiting(item, reservation, deadline, loop.time(), loop.create_future()))
             for group, item in items
         ]
         for entry in entries:
@@ -173,17 +173,17 @@ class Batcher(Generic[Group, Item, Result]):
                 self._waiting.discard(group, kind, waiting)
 
     async def drain(self) -> None:
-        """Admits nothing more and returns when every ticket has been given back."""
+        """Admits nothing more and returns when every reservation has been given back."""
         self._draining = True
-        while self._tickets:
-            self._no_tickets.clear()
-            await self._no_tickets.wait()
+        while self._reservations:
+            self._no_reservations.clear()
+            await self._no_reservations.wait()
 
     def _dispatch(self) -> None:
         while self._free and self._drop_expired():
             group, batch, charge = self._waiting.take(self._max_kinds, self._batch_size)
             for entry in batch:
-                self._places.change(entry.ticket, entry.ticket.places - 1)
+                self._slots.resize(entry.reservation, entry.reservation.slots - 1)
             self._running += len(batch)
             self._free -= 1
             task = asyncio.create_task(self._execute(group, batch, charge))

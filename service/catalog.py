@@ -12,7 +12,7 @@ from service.errors import InvalidTaskError
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
 from service.tasks.entries import Entries
-from service.tasks.entry import Entry, Told
+from service.tasks.entry import Entry, EntrySnapshot
 from service.tasks.folder import SUFFIX, TaskFolder, without_folder
 from service.tasks.loading import FirstsAlone, Load, log_change, log_failure, may_pass, parse
 from service.tasks.stamps import Stamps, status_of
@@ -50,7 +50,7 @@ class Catalog(Entries):
         """The content of a task file; raises TaskError if it cannot be read."""
         return self._files.read(path)
 
-    def repeat(self, name: str, told: Told | None, content: bytes) -> None:
+    def repeat(self, name: str, snapshot: EntrySnapshot | None, content: bytes) -> None:
         """Makes a task's entry equal to that of the process that made the change; None removes it.
 
         content: of its file, if that process still had it; else the file is read if it is to serve anew.
@@ -58,17 +58,17 @@ class Catalog(Entries):
         Raises:
             InvalidTaskError: if the file is another by now, or cannot serve; all stays as it is.
         """
-        if told is None:
+        if snapshot is None:
             if name in self._entries:
                 self._drop(name)
             return
         entry = self._entry_or_new(name)
-        own = entry.told()
-        if told.digest is None and own.digest is not None:
+        own = entry.snapshot()
+        if snapshot.digest is None and own.digest is not None:
             entry = self.unload(name)
-        elif (told.digest, told.generation) != (own.digest, own.generation):
-            entry = self._serve(entry, self._build_as(entry, told, content), counted=False)
-        self._replace(replace(entry, state=told.state, reason=told.reason, wanted=told.wanted))
+        elif (snapshot.digest, snapshot.generation) != (own.digest, own.generation):
+            entry = self._serve(entry, self._build_as(entry, snapshot, content), counted=False)
+        self._replace(replace(entry, state=snapshot.state, reason=snapshot.reason, wanted=snapshot.wanted))
 
     def in_folder(self, name: str) -> Entry:
         """The task of that name, or what it would begin as, if its file came since the folder was looked at.
@@ -231,13 +231,13 @@ class Catalog(Entries):
     def _build(self, entry: Entry, data: bytes, load: Load) -> LoadedTask:
         return load(parse(data, entry), self._generations.get(entry.name, 0) + 1)
 
-    def _build_as(self, entry: Entry, told: Told, content: bytes) -> LoadedTask:
+    def _build_as(self, entry: Entry, snapshot: EntrySnapshot, content: bytes) -> LoadedTask:
         """Builds the very task, of the generation that another process gave it, which logs it if that fails."""
         try:
             task = parse(content or self._files.read(entry.path), entry)
-            if task.digest != told.digest:
+            if task.digest != snapshot.digest:
                 raise TaskError(f"{entry.path}: the file is another one by now")
-            return self._load(task, told.generation)
+            return self._load(task, snapshot.generation)
         except FpetError as error:
             raise InvalidTaskError(without_folder(entry.path, error)) from error
 

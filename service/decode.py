@@ -20,7 +20,7 @@ from fpet.errors import ImageError
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
 from service.errors import BadImageError, ServiceError, TooLargeError, UnsupportedTypeError
-from service.turns import Turns
+from service.fair_semaphore import FairSemaphore
 
 # The longest side of a JPEG. Resizing takes memory in proportion to a side, even if the other is one pixel.
 MAX_SIDE = 65_535
@@ -62,12 +62,12 @@ class Decoder:
         Image.init()
 
     @cached_property
-    def _turns(self) -> Turns:
-        return Turns(self.ahead)
+    def _slots(self) -> FairSemaphore:
+        return FairSemaphore(self.ahead)
 
     @cached_property
-    def _turns_of_large(self) -> Turns:
-        return Turns(1)
+    def _slots_of_large(self) -> FairSemaphore:
+        return FairSemaphore(1)
 
     async def decode(
         self, images: Sequence[bytes], each: Sequence[Preprocessing], kind: Hashable = None
@@ -97,10 +97,10 @@ class Decoder:
     async def _in_turn(self, data: bytes, each: Sequence[Preprocessing], kind: Hashable, name: str) -> list[Tensor]:
         loop = asyncio.get_running_loop()
         try:
-            async with self._turns.turn(kind):
+            async with self._slots.slot(kind):
                 return await loop.run_in_executor(self.pool, self._pixels, data, each, name, self.at_once)
         except _LargeError:
-            async with self._turns_of_large.turn(kind):
+            async with self._slots_of_large.slot(kind):
                 return await loop.run_in_executor(self.large, self._pixels, data, each, name, self.max_pixels)
 
     def _pixels(self, data: bytes, each: Sequence[Preprocessing], name: str, at_once: int) -> list[Tensor]:

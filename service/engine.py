@@ -22,11 +22,11 @@ from fpet.inference.packed_weights import at_rest
 from fpet.inference.unit_scale import at_unit_scale
 from fpet.task import Task
 from fpet.vit import check_parity
-from service.metrics import Forward, Metrics
-from service.model.calibration import measure
+from service.metrics import Metrics, TaskCost
+from service.model.batch_runner import BatchResult, BatchRunner
+from service.model.calibration import measure_point
 from service.model.captures import Captures
 from service.model.folded import Instance
-from service.model.forwards import Forwards, Passed
 from service.model.loaded import Family, LoadedTask
 from service.model.programs import ProgramMaker
 from service.model.timings import Timings
@@ -65,7 +65,7 @@ class Engine:
         self.unpacked = Unpacked(unpacked_bytes)
         self.captures = captures
         self.program_maker = ProgramMaker(device, backbone.vit)
-        self._forwards = Forwards(device, dtype, self.unpacked, captures)
+        self._runner = BatchRunner(device, dtype, self.unpacked, captures)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
         self._timings = lru_cache(_FAMILIES)(lambda _: Timings())
         self._orders = itertools.cycle([(True, False), (False, True)])
@@ -125,7 +125,7 @@ class Engine:
 
     def check(self, group: Group, task: LoadedTask) -> None:
         """Raises TaskError if the task's answer to a blank image is not finite."""
-        (output,) = self._forwards.run(group, [blank(task)]).outputs
+        (output,) = self._runner.run(group, [blank(task)]).outputs
         if not output.finite:
             raise TaskError(f"{task.path}: the model cannot run: its answer to a blank image is not finite")
 
@@ -157,13 +157,13 @@ class Engine:
             seconds(True)
             if mixed and batch_size > 1 and task.family.template.mixes:
                 # One task alone does not need all operators that several do, which a GPU loads when it meets them.
-                self._forwards.run(Group(task.family, True), twins(task, batch_size))
+                self._runner.run(Group(task.family, True), twins(task, batch_size))
             varies = task.family.template.tokens_vary
             if task.tokens_out == task.tokens_in and not varies:
                 return
             seconds(False)
             if repeats and not varies:  # how many tokens a blank image keeps says nothing of others
-                point = measure(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
+                point = measure_point(batch_size, repeats, seconds, shortest=_SHORTEST_TIMING, longest=_LONGEST_TIMING)
                 for joined in timings.join(folded is not None, point):
                     self._metrics.count_baseline(*joined)
 
@@ -176,18 +176,18 @@ class Engine:
 
     def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
-        passed = self._forwards.run(group, works)
-        self._metrics.count_batch(self._costs(group, [work.task for work in works], passed))
-        self._metrics.batches.labels(passed.path).inc()
-        return passed.outputs
+        result = self._runner.run(group, works)
+        self._metrics.count_batch(self._costs(group, [work.task for work in works], result))
+        self._metrics.batches.labels(result.path).inc()
+        return result.outputs
 
     def shadow(self, group: Group, works: Sequence[Work]) -> None:
         """Runs a batch again with token reduction and without, and counts how long both took and where they agree."""
         # Each is first in turn: whichever is finds the caches as others left them.
-        passed = {
-            reduced: self._forwards.timed(replace(group, reduced=reduced), works) for reduced in next(self._orders)
+        results = {
+            reduced: self._runner.timed(replace(group, reduced=reduced), works) for reduced in next(self._orders)
         }
-        tasks, reduced, full = [work.task.header.name for work in works], passed[True], passed[False]
+        tasks, reduced, full = [work.task.header.name for work in works], results[True], results[False]
         both = zip(reduced.outputs, full.outputs, strict=True)
         agree = [int(a.logits.argmax()) == int(b.logits.argmax()) for a, b in both]
         self._metrics.count_shadow(tasks, agree, reduced_seconds=reduced.seconds, full_seconds=full.seconds)
@@ -206,7 +206,7 @@ class Engine:
         """What a batch of blank images of the task takes, which is counted nowhere: of the processor if it is a CPU and
         the calling thread alone computes. several: as if they were of several tasks."""
         works = twins(task, batch_size) if several else [blank(task)] * batch_size
-        return self._forwards.timed(group, works).seconds
+        return self._runner.timed(group, works).seconds
 
     def run_bare(self, batch_size: int) -> None:
         """Runs the backbone alone on blank images."""
@@ -215,14 +215,14 @@ class Engine:
         with torch.inference_mode():
             vit.forward_features(images).cpu()  # which waits for the device
 
-    def _costs(self, group: Group, tasks: Sequence[LoadedTask], passed: Passed) -> list[Forward]:
+    def _costs(self, group: Group, tasks: Sequence[LoadedTask], result: BatchResult) -> list[TaskCost]:
         """The batch, divided among its tasks by their shares of the images."""
         left: Counter[LoadedTask] = Counter()
-        for task, output in zip(tasks, passed.outputs, strict=True):
+        for task, output in zip(tasks, result.outputs, strict=True):
             left[task] += output.tokens
-        seconds = passed.seconds / len(tasks)
+        seconds = result.seconds / len(tasks)
         return [
-            Forward(
+            TaskCost(
                 task=task.header.name,
                 reduced=group.reduced,
                 images=images,

@@ -17,7 +17,7 @@ from service.folding import Folding
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
 from service.model.work import Group, Output, Work
-from service.places import Ticket
+from service.queue_slots import Reservation
 from service.statistics import Statistics
 
 
@@ -54,33 +54,39 @@ class Inferences:
         self._statistics = statistics
 
     @contextmanager
-    def admitted(self, tasks: Sequence[LoadedTask]) -> Iterator[Ticket]:
-        """Reserves a place in the queue for an image for each of the tasks, before any has been read.
+    def admitted(self, tasks: Sequence[LoadedTask]) -> Iterator[Reservation]:
+        """Reserves a queue slot for an image for each of the tasks, before any has been read.
 
         Raises:
             OverloadedError: if there are too few; it counts as a request to each of the tasks.
         """
-        with ExitStack() as places:
+        with ExitStack() as stack:
             try:
-                ticket = places.enter_context(self._batcher.admit(len(tasks), [task.header.name for task in tasks]))
+                reservation = stack.enter_context(self._batcher.admit(len(tasks), [task.header.name for task in tasks]))
             except OverloadedError:
                 with self._counted(tasks):  # as what fails inside
                     raise
-            yield ticket
+            yield reservation
 
     async def images(
-        self, ticket: Ticket, tasks: Sequence[LoadedTask], images: Sequence[bytes], *, reduced: bool, deadline: Deadline
+        self,
+        reservation: Reservation,
+        tasks: Sequence[LoadedTask],
+        images: Sequence[bytes],
+        *,
+        reduced: bool,
+        deadline: Deadline,
     ) -> list[Inference]:
-        """Encoded images to outputs, by each of the tasks for which the ticket was given.
+        """Encoded images to outputs, by each of the tasks for which the reservation was given.
 
         Raises:
-            OverloadedError: before anything is decoded, if there are no places for all of the images.
+            OverloadedError: before anything is decoded, if there are too few queue slots for all of the images.
             InvalidRequestError: if the model overflows.
             BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError, BatchError
         """
         loop = asyncio.get_running_loop()
         with self._counted(tasks):
-            self._batcher.top_up(ticket, len(tasks) * len(images))
+            self._batcher.top_up(reservation, len(tasks) * len(images))
             admitted = loop.time()
             async with deadline.limit():
                 each = [task.header.preprocessing for task in tasks]
@@ -88,10 +94,10 @@ class Inferences:
             decoded = loop.time() - admitted
             self._metrics.decode_seconds.observe(decoded)
             own = zip(tasks, zip(*pixels, strict=True), strict=True)
-            return await self._forward(ticket, list(own), reduced=reduced, decode=decoded, deadline=deadline)
+            return await self._forward(reservation, list(own), reduced=reduced, decode=decoded, deadline=deadline)
 
     async def pixels(
-        self, ticket: Ticket, task: LoadedTask, pixels: Tensor, *, reduced: bool, deadline: Deadline
+        self, reservation: Reservation, task: LoadedTask, pixels: Tensor, *, reduced: bool, deadline: Deadline
     ) -> Inference:
         """[N, 3, H, W] of the size that the task asks for to its outputs: uint8, or float32 normalised as it asks.
 
@@ -100,9 +106,9 @@ class Inferences:
             InvalidRequestError: if the model overflows.
         """
         with self._counted([task]):
-            self._batcher.top_up(ticket, len(pixels))
+            self._batcher.top_up(reservation, len(pixels))
             own = [(task, list(pixels))]
-            (inference,) = await self._forward(ticket, own, reduced=reduced, decode=0.0, deadline=deadline)
+            (inference,) = await self._forward(reservation, own, reduced=reduced, decode=0.0, deadline=deadline)
             return inference
 
     def _counted(self, tasks: Sequence[LoadedTask]) -> AbstractContextManager[None]:
@@ -110,7 +116,7 @@ class Inferences:
 
     async def _forward(
         self,
-        ticket: Ticket,
+        reservation: Reservation,
         own: Sequence[tuple[LoadedTask, Sequence[Tensor]]],
         *,
         reduced: bool,
@@ -123,7 +129,7 @@ class Inferences:
             for task, pixels in own
             for one in pixels
         ]
-        done = await self._batcher.submit(ticket, works, deadline)
+        done = await self._batcher.submit(reservation, works, deadline)
         if not all(one.result.finite for one in done):
             raise InvalidRequestError("the input is out of the range that the model can compute with")
         self._metrics.queue_seconds.observe(min(one.started for one in done) - done[0].queued)

@@ -26,7 +26,7 @@ from service.errors import (
     UnsupportedTypeError,
 )
 from service.http.disconnect import unless_gone
-from service.json_size import check_json
+from service.json_size import check_json_size
 from service.schemas import EncodedImages
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def parse_json(body: bytes, max_images: int) -> list[bytes]:
         InvalidRequestError: if it is none, or a string is not base64.
         TooLargeError: if there are more than `max_images`, or it holds more than any such document.
     """
-    check_json(body)
+    check_json_size(body)
     texts = parse(EncodedImages, body).images
     if len(texts) > max_images:
         raise _too_many(max_images)

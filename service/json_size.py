@@ -11,7 +11,7 @@ _MAX_CONTAINERS = 2**16
 _MAX_FIELDS = 2**14
 
 
-def check_json(text: bytes) -> None:
+def check_json_size(text: bytes) -> None:
     """Before it is parsed: strings may hold commas, colons and brackets too, but images in base64 do not.
 
     Raises:

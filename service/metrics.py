@@ -19,7 +19,7 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
-class Forward:
+class TaskCost:
     """The share of one task in a batch; tokens are summed over its images.
 
     reduced: the same in the whole batch; seconds: of the batch, in proportion to the images; baseline_seconds: what
@@ -35,7 +35,7 @@ class Forward:
     baseline_seconds: float | None
 
 
-class Reading:
+class MetricsSnapshot:
     """What series say by now. All are collected once: a registry itself does so for every single one."""
 
     def __init__(self, collector: Collector) -> None:
@@ -47,7 +47,7 @@ class Reading:
         return self._values.get((f"fpet_{name}", frozenset(labels.items())), 0.0)
 
 
-class _Forwards:
+class _ForwardCounters:
     """Counters of what went through the model, with the label `task` and what token reduction has to do with it."""
 
     def __init__(self, registry: CollectorRegistry, tasks: TaskLabels) -> None:
@@ -108,7 +108,7 @@ class Metrics:
         self.received_bytes = self._gauge("received_bytes", "Bodies of requests to infer in memory, decompressed.")
         self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
         self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
-        self._forwards = _Forwards(self.registry, self.tasks)
+        self._forwards = _ForwardCounters(self.registry, self.tasks)
         self.batches = self._counter(
             "batches",
             "Batches: replayed (captured), of one task's own folded weights (folded), or neither (mixed).",
@@ -173,7 +173,7 @@ class Metrics:
             self._requests.labels(label, str(code)).inc()
         self._request_seconds.labels(str(code)).observe(seconds)
 
-    def count_batch(self, forwards: Sequence[Forward]) -> None:
+    def count_batch(self, forwards: Sequence[TaskCost]) -> None:
         """Counts what ran as one batch, one entry a task."""
         tokens = "reduced" if forwards[0].reduced else "full"
         self._batch_tasks.observe(len(forwards))
@@ -191,7 +191,7 @@ class Metrics:
     def count_baseline(self, task: str, seconds: float, baseline_seconds: float) -> None:
         """Counts what reduced forwards that took so long would have taken without reduction.
 
-        For those whose `Forward` did not say it: their `seconds` are in forward_seconds already.
+        For those whose `TaskCost` did not say it: their `seconds` are in forward_seconds already.
         """
         label = self.tasks.of(task)
         self._forwards.calibrated.labels(label).inc(seconds)

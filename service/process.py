@@ -13,7 +13,7 @@ from service.app import create_app
 from service.ending import FAILED
 from service.http.server import Server
 from service.logs import configure
-from service.processes.siblings import ALONE, Siblings
+from service.processes.peers import ALONE, Peers
 from service.settings import Settings
 
 # A forward that comes back from an operator waits so long for the event loop to let go of the interpreter: a tenth of
@@ -23,14 +23,14 @@ _SWITCH_SECONDS = 0.0005
 _YOUNG = 10_000
 
 
-def prepare(settings: Settings, siblings: Siblings = ALONE) -> Server:
+def prepare(settings: Settings, peers: Peers = ALONE) -> Server:
     """Loads all that lasts as long as the process.
 
     Raises:
         FpetError: if the backbone or the task folder cannot be used.
     """
     configure(settings.log_level, settings.log_format)
-    server = Server(create_app(settings, siblings), settings)
+    server = Server(create_app(settings, peers), settings)
     settle()
     return server
 

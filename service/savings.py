@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from service.metrics import CALIBRATED, Reading
+from service.metrics import CALIBRATED, MetricsSnapshot
 from service.schemas import ShadowSavings, TaskSavings
 from service.task_labels import OTHER
 
 
-def savings(reading: Reading, labels: Iterable[str]) -> list[TaskSavings]:
+def savings(snapshot: MetricsSnapshot, labels: Iterable[str]) -> list[TaskSavings]:
     """What the counters said about reduced forwards, by task label, so that no two pages can disagree."""
-    all_labels = [_saving(reading, task) for task in labels]
+    all_labels = [_saving(snapshot, task) for task in labels]
     return [saving for saving in all_labels if saving.task != OTHER or saving.images]
 
 
-def _saving(reading: Reading, task: str) -> TaskSavings:
+def _saving(snapshot: MetricsSnapshot, task: str) -> TaskSavings:
     def reduced(name: str) -> float:
-        return reading.value(f"{name}_total", task=task, tokens="reduced")
+        return snapshot.value(f"{name}_total", task=task, tokens="reduced")
 
-    calibrated = reading.value("forward_calibrated_seconds_total", task=task)
-    baseline = reading.value("forward_baseline_seconds_total", task=task, source=CALIBRATED)
+    calibrated = snapshot.value("forward_calibrated_seconds_total", task=task)
+    baseline = snapshot.value("forward_baseline_seconds_total", task=task, source=CALIBRATED)
     return TaskSavings(
         task=task,
         images=int(reduced("images")),
@@ -30,15 +30,15 @@ def _saving(reading: Reading, task: str) -> TaskSavings:
         calibrated_seconds=calibrated,
         baseline_seconds=baseline,
         speedup=baseline / calibrated if calibrated > 0 and baseline > 0 else None,
-        shadow=_shadow(reading, task),
+        shadow=_shadow(snapshot, task),
     )
 
 
-def _shadow(reading: Reading, task: str) -> ShadowSavings | None:
-    agreeing, others = (reading.value("shadow_agreement_total", task=task, agree=agree) for agree in ("true", "false"))
-    reduced, full = (reading.value("shadow_seconds_total", task=task, tokens=tokens) for tokens in ("reduced", "full"))
+def _shadow(snapshot: MetricsSnapshot, task: str) -> ShadowSavings | None:
+    agreeing, others = (snapshot.value("shadow_agreement_total", task=task, agree=agree) for agree in ("true", "false"))
+    reduced, full = (snapshot.value("shadow_seconds_total", task=task, tokens=tokens) for tokens in ("reduced", "full"))
     images = agreeing + others
-    if not (images and reduced and full):  # a reading may fall between the counters of the first shadow
+    if not (images and reduced and full):  # it may be taken between the counters of the first shadow
         return None
     return ShadowSavings(
         images=int(images),

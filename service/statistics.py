@@ -11,7 +11,7 @@ from typing import Literal
 
 from prometheus_client import Gauge
 
-from service.metrics import Metrics, Reading
+from service.metrics import Metrics, MetricsSnapshot
 
 Result = Literal["success", "failure"]
 Stage = Literal["decode", "queue", "inference"]
@@ -71,10 +71,10 @@ class Statistics:
 
 
 class Counted:
-    """What was counted by the time of a reading, by task."""
+    """What a snapshot of the metrics says, by task."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._value = reading.value
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
+        self._value = snapshot.value
 
     def requests(self, task: str, result: Result) -> Total:
         """Requests by outcome."""

@@ -23,7 +23,7 @@ from fpet.temporary import held
 from service.ending import FAILED, longest_end
 from service.http.listening import bind, claimed
 from service.processes.folder import socket_folder
-from service.processes.siblings import Siblings
+from service.processes.peers import Peers
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -102,18 +102,18 @@ def supervise(settings: Settings) -> int:
     with ExitStack() as stack:
         stack.enter_context(_handed_on(processes))
         folder = stack.enter_context(socket_folder(settings.processes))
-        with _doors(settings) as doors:
-            stack.enter_context(claimed(settings.host, doors[0]))
+        with _listeners(settings) as listeners:
+            stack.enter_context(claimed(settings.host, listeners[0]))
             stack.callback(processes.end)
             complaints = [
-                _start(processes, settings, Siblings(folder, number, len(doors)), door)
-                for number, door in enumerate(doors)
+                _start(processes, settings, Peers(folder, number, len(listeners)), sockets)
+                for number, sockets in enumerate(listeners)
             ]
         number = processes.await_end()
         reason = None if number is None else _reason(complaints[number])
         if not processes.received and number is not None and reason is None:
             code = processes.started[number].exitcode
-            logger.error("process %d of %d ended with code %s, and so all end", number, len(doors), code)
+            logger.error("process %d of %d ended with code %s, and so all end", number, len(listeners), code)
     if reason is not None:
         raise UnsupportedError(reason)
     if not processes.received or processes.failed:
@@ -132,24 +132,24 @@ def _require_enterable() -> None:
 
 
 @contextmanager
-def _doors(settings: Settings) -> Iterator[list[list[socket.socket]]]:
+def _listeners(settings: Settings) -> Iterator[list[list[socket.socket]]]:
     """The sockets on which each process is to listen. They are closed here when those that were started hold them: a
-    door that this process held open would take connections when nobody is behind it any more."""
+    socket that this process held open would take connections that nobody accepts any more."""
     with ExitStack() as stack:
-        doors, port = [], settings.port
+        listeners, port = [], settings.port
         for _ in range(settings.processes):
-            doors.append([stack.enter_context(one) for one in bind(settings.host, port, shared=True)])
-            port = doors[0][0].getsockname()[1]
+            listeners.append([stack.enter_context(one) for one in bind(settings.host, port, shared=True)])
+            port = listeners[0][0].getsockname()[1]
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("starting %d processes on http://%s:%d", settings.processes, shown, port)
-        yield doors
+        yield listeners
 
 
-def _start(processes: _Processes, settings: Settings, siblings: Siblings, door: Sequence[socket.socket]) -> Connection:
+def _start(processes: _Processes, settings: Settings, peers: Peers, sockets: Sequence[socket.socket]) -> Connection:
     """Starts one of them; returns where it tells why it cannot begin, if it cannot."""
     context = multiprocessing.get_context("spawn")
     complaint, complaining = context.Pipe(duplex=False)
-    processes.add(context.Process(target=_serve, args=(settings, siblings, door, complaining)))
+    processes.add(context.Process(target=_serve, args=(settings, peers, sockets, complaining)))
     complaining.close()
     return complaint
 
@@ -173,16 +173,16 @@ def _reason(complaint: Connection) -> str | None:
         return None
 
 
-def _serve(settings: Settings, siblings: Siblings, sockets: Sequence[socket.socket], complaining: Connection) -> None:
+def _serve(settings: Settings, peers: Peers, sockets: Sequence[socket.socket], complaining: Connection) -> None:
     """What each of them does. Signals reach it through its parent alone, whose end it does not outlive."""
     from service.process import prepare, serve  # noqa: PLC0415
 
-    assert siblings.folder is not None, "it is one of several"
+    assert peers.folder is not None, "it is one of several"
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, args=(longest_end(settings),), daemon=True).start()
     try:
-        with held(siblings.folder):
-            code = serve(prepare(settings, siblings), list(sockets))
+        with held(peers.folder):
+            code = serve(prepare(settings, peers), list(sockets))
     except FpetError as error:
         complaining.send(str(error))
         sys.exit(FAILED)

@@ -66,8 +66,8 @@ def batching(**changes: int) -> Iterator[tuple[Batcher[str, int, tuple[str, int]
 async def ask(
     batcher: Batcher[str, int, tuple[str, int]], group: str, *items: int, seconds: float = 20
 ) -> list[object]:
-    with batcher.admit(len(items)) as ticket:
-        done = await batcher.submit(ticket, [(group, item) for item in items], Deadline.after(seconds))
+    with batcher.admit(len(items)) as reservation:
+        done = await batcher.submit(reservation, [(group, item) for item in items], Deadline.after(seconds))
     return [one.result for one in done]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from service.metrics import Metrics, Reading
+from service.metrics import Metrics, MetricsSnapshot
 from service.savings import savings
 from service.schemas import TaskSavings
 
 
 def savings_of(metrics: Metrics) -> list[TaskSavings]:
     """What was saved, by task label."""
-    return savings(Reading(metrics.registry), metrics.tasks.all())
+    return savings(MetricsSnapshot(metrics.registry), metrics.tasks.all())
 
 
 def saving_of(metrics: Metrics, task: str) -> TaskSavings:

@@ -24,7 +24,7 @@ from fpet.header import Method, TaskHeader
 from fpet.task import new_model, save_task
 from service.app import create_app
 from service.http.server import Server
-from service.processes.siblings import ALONE, Siblings
+from service.processes.peers import ALONE, Peers
 from service.runtime import Runtime
 from service.settings import Settings
 
@@ -136,9 +136,9 @@ class Serving:
 
 
 @contextmanager
-def serving(settings: Settings, siblings: Siblings = ALONE) -> Iterator[Serving]:
-    """Starts the service, waits until it is ready, and stops it as a signal would; siblings: its other processes."""
-    app = create_app(settings, siblings)
+def serving(settings: Settings, peers: Peers = ALONE) -> Iterator[Serving]:
+    """Starts the service, waits until it is ready, and stops it as a signal would; peers: its other processes."""
+    app = create_app(settings, peers)
     server = _Announcing(app, settings)
     # Only sockets made explicitly for TCP get asyncio's TCP_NODELAY, without which every answer takes 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:

@@ -72,8 +72,8 @@ async def test_idle_workers_share_one_group() -> None:
 async def test_as_many_groups_as_idle_workers_are_not_divided() -> None:
     with batching(workers=2) as (subject, model):
         items = [(group, item) for group in "ab" for item in range(2)]
-        with subject.admit(4) as ticket:
-            await subject.submit(ticket, items, Deadline.after(20))
+        with subject.admit(4) as reservation:
+            await subject.submit(reservation, items, Deadline.after(20))
         assert sorted(model.batches) == [("a", [0, 1]), ("b", [0, 1])]
 
 
@@ -88,9 +88,9 @@ async def test_a_worker_leaves_some_to_one_that_is_busy(waiting: str, expected: 
         model.gate.clear()
         first = start(subject, "a", 0)
         await settle()
-        with subject.admit(5) as ticket:
+        with subject.admit(5) as reservation:
             items = list(zip(waiting, range(1, 6), strict=True))
-            rest = asyncio.create_task(subject.submit(ticket, items, Deadline.after(20)))
+            rest = asyncio.create_task(subject.submit(reservation, items, Deadline.after(20)))
             await model.ran(2)
             assert model.batches == [("a", [0]), ("a", expected)]
             model.gate.set()
@@ -152,8 +152,8 @@ async def test_a_missing_result_fails_the_batch() -> None:
 async def test_times_are_those_of_the_queue_and_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     with batching(max_batch=1) as (subject, model):
         model.clock, model.seconds = Clock(monkeypatch), 1000.0
-        with subject.admit(2) as ticket:
-            first, second = await subject.submit(ticket, [("a", 0), ("a", 1)], Deadline.after(9000))
+        with subject.admit(2) as reservation:
+            first, second = await subject.submit(reservation, [("a", 0), ("a", 1)], Deadline.after(9000))
         assert first.queued <= first.started <= first.finished <= second.started <= second.finished
         assert second.started - second.queued == pytest.approx(1000, abs=100)
         assert second.finished - second.started == pytest.approx(1000, abs=100)

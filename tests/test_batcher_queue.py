@@ -41,15 +41,15 @@ async def test_who_is_refused_is_told_how_long_the_queue_takes(
         assert int(refused.value.headers["retry-after"]) == pytest.approx(expected, abs=2)
 
 
-async def test_a_ticket_grows_as_far_as_there_are_places() -> None:
+async def test_a_reservation_grows_as_far_as_there_are_places() -> None:
     with batching() as (subject, _):
-        with subject.admit(5), subject.admit(1) as ticket:
-            subject.top_up(ticket, 3)
+        with subject.admit(5), subject.admit(1) as reservation:
+            subject.top_up(reservation, 3)
             assert subject.full
             with pytest.raises(OverloadedError, match="8 places, 5 are taken and 4 are needed"):
-                subject.top_up(ticket, 4)
+                subject.top_up(reservation, 4)
             assert subject.queued == 8  # what it had, it keeps
-            await subject.submit(ticket, [("a", item) for item in range(3)], Deadline.after(20))
+            await subject.submit(reservation, [("a", item) for item in range(3)], Deadline.after(20))
             assert subject.queued == 5
         assert (subject.queued, subject.full) == (0, False)
 
@@ -63,14 +63,14 @@ async def test_a_full_queue_has_a_batch_more_for_kinds_that_have_no_place() -> N
                 subject.admit(1, kinds),
             ):
                 pytest.fail("admitted")
-        with subject.admit(1, ["cold"]) as ticket:
-            subject.top_up(ticket, 4)
+        with subject.admit(1, ["cold"]) as reservation:
+            subject.top_up(reservation, 4)
             with pytest.raises(OverloadedError, match="12 places, 8 are taken and 5 are needed"):
-                subject.top_up(ticket, 5)
+                subject.top_up(reservation, 5)
             for kinds in (["cold"], ["cooler"]):  # the batch is one for all of them
                 with pytest.raises(OverloadedError), subject.admit(1, kinds):
                     pytest.fail("admitted")
-            await subject.submit(ticket, [("a", item) for item in range(4)], Deadline.after(20))
+            await subject.submit(reservation, [("a", item) for item in range(4)], Deadline.after(20))
         with subject.admit(1, ["cold"]):
             assert subject.queued == 9
 

@@ -11,7 +11,7 @@ from serving import ADMIN, KEY, Files, serving, small_settings
 
 from fpet.hardware.paired_timing import alternate
 from fpet.header import Method
-from service.model.calibration import Calibration, Point, measure
+from service.model.calibration import Calibration, Point, measure_point
 from service.model.sizes import doublings
 
 
@@ -75,7 +75,7 @@ def test_forwards_take_turns() -> None:
         order.append(reduced)
         return next(times[reduced])
 
-    timed = measure(4, 3, seconds)
+    timed = measure_point(4, 3, seconds)
     assert order == [True, False, False, True, True, False]
     assert timed == Point(4, reduced=(1.0, 9.0, 2.0), full=(3.0, 4.0, 50.0))
     assert timed.ratios == pytest.approx([3, 4 / 9, 25])
@@ -83,7 +83,7 @@ def test_forwards_take_turns() -> None:
 
 def test_slow_forwards_are_timed_less_often() -> None:
     left = {True: iter([1.0, 2.0]), False: iter([3.0, 4.0])}  # and no third ones
-    timed = measure(4, 9, lambda reduced: next(left[reduced]), longest=10.0)
+    timed = measure_point(4, 9, lambda reduced: next(left[reduced]), longest=10.0)
     assert timed == Point(4, reduced=(1.0, 2.0), full=(3.0, 4.0))
     times = alternate(9, lambda reduced: 1.0 if reduced else 3.0, longest=7.0)
     assert times == ([1.0, 1.0], [3.0, 3.0])

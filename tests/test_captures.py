@@ -21,7 +21,7 @@ from fpet.header import Method
 from fpet.task import Task
 from service.app import create_app
 from service.engine import Engine
-from service.metrics import Metrics, Reading
+from service.metrics import Metrics, MetricsSnapshot
 from service.model.captures import Captures
 from service.model.loaded import LoadedTask
 from service.model.work import Group, Output, Work
@@ -52,7 +52,7 @@ class Machine:
             self.engine.calibrate(task, size, repeats=1, mixed=mixed)
 
     def batches(self, path: str) -> float:
-        return Reading(self.metrics.registry).value("batches_total", path=path)
+        return MetricsSnapshot(self.metrics.registry).value("batches_total", path=path)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from counted import savings_of
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from service.metrics import MAX_TASK_LABELS, Forward, Metrics, Reading
+from service.metrics import MAX_TASK_LABELS, Metrics, MetricsSnapshot, TaskCost
 from service.savings import savings
 from service.schemas import ShadowSavings, TaskSavings
 from service.statistics import Counted, Statistics, Total
@@ -74,7 +74,7 @@ def test_a_task_that_left_keeps_its_counts_until_another_needs_its_label() -> No
     statistics = Statistics(made)
     for i in range(MAX_TASK_LABELS):
         made.add_task(f"task-{i}", 10 + i)
-        made.count_batch([Forward(f"task-{i}", True, 1, 20, 10, seconds=1.0, baseline_seconds=2.0)])
+        made.count_batch([TaskCost(f"task-{i}", True, 1, 20, 10, seconds=1.0, baseline_seconds=2.0)])
         made.count_request([f"task-{i}"], 200, 0.1)
         with statistics.counted([f"task-{i}"]):
             statistics.count_stages(f"task-{i}", 1, decode=0.1, queue=0.1, inference=0.1)
@@ -112,7 +112,7 @@ def test_each_stage_and_each_outcome_has_its_own_time() -> None:
         with pytest.raises(error), statistics.counted(["digits", "a"]):
             raise error
     statistics.count_batch(["digits", "digits", "a"])
-    counted = Counted(Reading(made.registry))
+    counted = Counted(MetricsSnapshot(made.registry))
     stages = [counted.stage("digits", stage) for stage in ("decode", "queue", "inference")]
     assert stages == [Total(1, 1.0), Total(1, 2.0), Total(1, 4.0)]
     assert (counted.images("digits"), counted.batches("digits"), counted.batches(OTHER)) == (3, 1, 1)
@@ -135,9 +135,9 @@ def series(metrics: Metrics) -> Counter[str]:
 
 def test_savings_are_those_of_reduced_forwards() -> None:
     made = metrics()
-    made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
-    made.count_batch([Forward("digits", True, 1, 10, 5, seconds=1.0, baseline_seconds=1.5)])
-    made.count_batch([Forward("digits", False, 1, 10, 10, seconds=7.0, baseline_seconds=None)])
+    made.count_batch([TaskCost("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
+    made.count_batch([TaskCost("digits", True, 1, 10, 5, seconds=1.0, baseline_seconds=1.5)])
+    made.count_batch([TaskCost("digits", False, 1, 10, 10, seconds=7.0, baseline_seconds=None)])
     assert savings_of(made) == [
         TaskSavings(
             task="digits",
@@ -158,15 +158,15 @@ def test_savings_are_those_of_reduced_forwards() -> None:
 
 def test_without_a_baseline_no_speedup_is_told() -> None:
     made = metrics()
-    made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=None)])
+    made.count_batch([TaskCost("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=None)])
     assert [(saving.baseline_seconds, saving.speedup) for saving in savings_of(made)] == [(0.0, None)]
 
 
 def test_seconds_without_a_baseline_are_no_part_of_the_speedup() -> None:
     """A label may have had a task before whose baseline nobody knows."""
     made = metrics()
-    made.count_batch([Forward("digits", True, 2, 20, 10, seconds=6.0, baseline_seconds=None)])
-    made.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
+    made.count_batch([TaskCost("digits", True, 2, 20, 10, seconds=6.0, baseline_seconds=None)])
+    made.count_batch([TaskCost("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
     (saving,) = savings_of(made)
     assert (saving.forward_seconds, saving.calibrated_seconds, saving.speedup) == (8.0, 2.0, 1.5)
     made.count_baseline("digits", 6.0, 15.0)  # is known at last
@@ -176,7 +176,7 @@ def test_seconds_without_a_baseline_are_no_part_of_the_speedup() -> None:
 
 def test_a_batch_takes_the_time_of_all_its_tasks() -> None:
     made = metrics()
-    made.count_batch([Forward(task, True, 1, 10, 5, seconds=1.5, baseline_seconds=None) for task in ("digits", "a")])
+    made.count_batch([TaskCost(task, True, 1, 10, 5, seconds=1.5, baseline_seconds=None) for task in ("digits", "a")])
     assert value(made, "forward_duration_seconds_sum", tokens="reduced") == 3.0
     assert value(made, "forward_duration_seconds_count", tokens="reduced") == 1
 
@@ -215,7 +215,7 @@ class CountedMeanwhile(Collector):
         for read, metric in enumerate(self.metrics.registry.collect(), start=1):
             yield metric
             if read == self.before:
-                self.metrics.count_batch([Forward("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
+                self.metrics.count_batch([TaskCost("digits", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
                 self.metrics.count_shadow(["digits"], [True], reduced_seconds=1.0, full_seconds=2.0)
 
 
@@ -223,7 +223,7 @@ def test_savings_are_told_whatever_is_counted_while_they_are_read() -> None:
     found = []
     for before in range(1, len(list(metrics().registry.collect()))):
         made = metrics()
-        (saving,) = savings(Reading(CountedMeanwhile(made, before)), ["digits"])
+        (saving,) = savings(MetricsSnapshot(CountedMeanwhile(made, before)), ["digits"])
         found.append((saving.speedup, saving.shadow and saving.shadow.speedup))
     assert found[0] == (1.5, 2.0)
     assert found[-1] == (None, None)
@@ -233,12 +233,12 @@ def test_savings_are_told_whatever_is_counted_while_they_are_read() -> None:
 def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:
     made = metrics()
     assert [saving.task for saving in savings_of(made)] == ["digits"]
-    made.count_batch([Forward("a", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
+    made.count_batch([TaskCost("a", True, 2, 20, 10, seconds=2.0, baseline_seconds=3.0)])
     assert {saving.task: saving.images for saving in savings_of(made)} == {"digits": 0, OTHER: 2}
 
 
 def test_what_nobody_counted_reads_as_nothing() -> None:
-    assert Reading(metrics().registry).value("images_total", task="a", tokens="reduced") == 0
+    assert MetricsSnapshot(metrics().registry).value("images_total", task="a", tokens="reduced") == 0
 
 
 def test_two_services_in_one_process_do_not_share_counters() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from serving import Files, serving, small_settings
 
-from service.model.parallelism import Parallelism, best, candidates, choose, measure
+from service.model.parallelism import Parallelism, best, candidates, choose, measure_rates
 from service.pools import Pools
 from service.worker_threads import BACKGROUND, COMPUTING, DECODING, torch_threads
 
@@ -56,7 +56,7 @@ def test_each_way_runs_as_many_forwards_in_its_own_threads() -> None:
         if threads == 1:
             at_once.wait()
 
-    rates = measure([ONE, TWO], forward)
+    rates = measure_rates([ONE, TWO], forward)
     assert all(rate > 0 for rate in rates.values())
     assert sum(threads == 1 for _, threads in ran) == sum(threads == 2 for _, threads in ran) >= 2 * 2
     assert len({name for name, threads in ran if threads == 1}) == 2
@@ -70,7 +70,7 @@ def test_the_faster_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def forward() -> None:
         now[0] += 1.0 if torch.get_num_threads() == 1 else 0.01
 
-    assert best(measure([ONE, TWO], forward)) == TWO
+    assert best(measure_rates([ONE, TWO], forward)) == TWO
 
 
 def test_the_choice_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:

@@ -105,12 +105,14 @@ def test_they_share_the_cores(several: Server) -> None:
     assert float(of["workers"]) * float(of["threads"]) <= share_of_cores(PROCESSES)
 
 
-def test_their_doors_are_their_own(several: Server) -> None:
+def test_their_sockets_are_their_own(several: Server) -> None:
     """Who started them holds none open: it would take connections when nobody is behind it any more."""
     listed = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    doors = {f"socket:[{fields[9]}]" for fields in map(str.split, listed) if fields[1].endswith(f":{several.port:04X}")}
-    assert [len(doors & set(open_files(pid))) > 0 for pid in answering(several)] == [True] * PROCESSES
-    assert not doors & set(open_files(several.pid))
+    listeners = {
+        f"socket:[{fields[9]}]" for fields in map(str.split, listed) if fields[1].endswith(f":{several.port:04X}")
+    }
+    assert [len(listeners & set(open_files(pid))) > 0 for pid in answering(several)] == [True] * PROCESSES
+    assert not listeners & set(open_files(several.pid))
 
 
 def test_only_their_user_may_enter_the_folder_of_their_sockets(several: Server) -> None:

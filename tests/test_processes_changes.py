@@ -16,7 +16,7 @@ from serving import ADMIN, KEY, SECONDS, Files, Serving, serving, small_settings
 from two import Both, seen
 
 from service.logs import JsonFormatter
-from service.processes.siblings import Siblings
+from service.processes.peers import Peers
 from service.routes.forwarding import changes
 
 
@@ -157,7 +157,7 @@ def test_the_id_of_a_request_goes_with_it(
 def test_nothing_changes_until_all_are_there(files: Files, tmp_path: Path) -> None:
     settings = small_settings(files, admin_key=KEY, watch=False)
     for number in range(2):
-        with serving(settings, Siblings(tmp_path, number, 2)) as alone:
+        with serving(settings, Peers(tmp_path, number, 2)) as alone:
             answer = post(alone, "/v1/tasks/digits/load")
             assert (answer.status_code, answer.json()["error_type"]) == (503, "not_ready")
             assert "retry-after" in answer.headers
@@ -168,7 +168,7 @@ def test_one_that_cannot_follow_is_told(files: Files, tmp_path: Path) -> None:
     write_foldable(files.tasks, "foldable")
     settings = small_settings(files, admin_key=KEY, watch=False)
     small = small_settings(files, admin_key=KEY, watch=False, folded_bytes=1)
-    with serving(settings, Siblings(tmp_path, 0, 2)) as first, serving(small, Siblings(tmp_path, 1, 2)):
+    with serving(settings, Peers(tmp_path, 0, 2)) as first, serving(small, Peers(tmp_path, 1, 2)):
         answer = post(first, "/v1/tasks/foldable/pin")
         assert answer.status_code == 503
         assert answer.json()["error"].startswith(

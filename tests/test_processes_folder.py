@@ -12,7 +12,7 @@ from changing import put, task_file
 from serving import KEY, Files, serving, small_settings
 from two import Both, alike, seen, told, two
 
-from service.processes.siblings import Siblings
+from service.processes.peers import Peers
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_a_change_by_http_and_one_of_the_folder_take_turns(both: Both, files: Fi
 def test_one_that_starts_later_is_told_what_it_missed(files: Files, tmp_path: Path) -> None:
     settings = small_settings(files, admin_key=KEY)
     data = task_file(tmp_path, seed=1)
-    with serving(settings, Siblings(tmp_path, 0, 2)) as first:
+    with serving(settings, Peers(tmp_path, 0, 2)) as first:
         replace(files, "digits", data)
         first.until(lambda: told(first, "digits")["generation"] == 2)
-        with serving(settings, Siblings(tmp_path, 1, 2)) as second:
+        with serving(settings, Peers(tmp_path, 1, 2)) as second:
             until_both((first, second), "digits", digest=hashlib.sha256(data).hexdigest(), generation=2)

@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from serving import Serving
 
-from service.metrics import Reading
+from service.metrics import MetricsSnapshot
 from service.processes.sums import Sums, pack
 
 # Gauges that are amounts of a process, so that those of all are their sum.
@@ -50,14 +50,14 @@ def collected(task: str, count: int) -> Collector:
 
 def test_amounts_are_added_and_of_the_rest_the_largest_stands_for_all() -> None:
     others = [collected("digits", 3), collected("plain", 1)]
-    reading = Reading(Sums(collected("digits", 2), [pack(other) for other in others]))
-    assert reading.value("images_total", task="digits") == 5
-    assert reading.value("images_total", task="plain") == 1
-    assert reading.value("seconds_bucket", le="1.0") == 0
-    assert reading.value("seconds_bucket", le="2.0") == reading.value("seconds_count") == 6
-    assert reading.value("seconds_sum") == 9
-    assert reading.value("queue_size") == 6
-    assert reading.value("longest_batch_seconds") == 3
+    snapshot = MetricsSnapshot(Sums(collected("digits", 2), [pack(other) for other in others]))
+    assert snapshot.value("images_total", task="digits") == 5
+    assert snapshot.value("images_total", task="plain") == 1
+    assert snapshot.value("seconds_bucket", le="1.0") == 0
+    assert snapshot.value("seconds_bucket", le="2.0") == snapshot.value("seconds_count") == 6
+    assert snapshot.value("seconds_sum") == 9
+    assert snapshot.value("queue_size") == 6
+    assert snapshot.value("longest_batch_seconds") == 3
 
 
 def test_what_one_collects_is_told_as_it_is(service: Serving) -> None:

@@ -22,7 +22,7 @@ from fpet.inference.task_weights import Weights
 from fpet.task import Task
 from service.engine import Engine
 from service.metrics import Metrics
-from service.model.forwards import Forwards
+from service.model.batch_runner import BatchRunner
 from service.model.loaded import LoadedTask, resident_bytes
 from service.model.unpacked import Unpacked
 from service.model.work import Group, Output, Work
@@ -88,7 +88,7 @@ def test_a_batch_dequantises_each_of_its_tasks_once(small_files: Files, tmp_path
     counted = Counted(0)
     counted.asked = []
     works = [Work(tasks[i], image) for i, image in zip(ORDER, IMAGES, strict=True)]
-    Forwards(engine.device, engine.dtype, counted).run(Group(tasks[0].family, True), works)
+    BatchRunner(engine.device, engine.dtype, counted).run(Group(tasks[0].family, True), works)
     assert counted.asked == tasks
 
 

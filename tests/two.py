@@ -8,7 +8,7 @@ from pathlib import Path
 
 from serving import Serving, serving
 
-from service.processes.siblings import Siblings
+from service.processes.peers import Peers
 from service.settings import Settings
 
 Both = tuple[Serving, Serving]
@@ -18,7 +18,7 @@ Both = tuple[Serving, Serving]
 def two(settings: Settings, folder: Path) -> Iterator[Both]:
     """The first, which changes the tasks, and the other, which knows what the first has; folder: for their sockets."""
     with ExitStack() as stack:
-        first, second = (stack.enter_context(serving(settings, Siblings(folder, number, 2))) for number in range(2))
+        first, second = (stack.enter_context(serving(settings, Peers(folder, number, 2))) for number in range(2))
         first.until(lambda: first.client.get("/readyz").status_code == 200 and first.metric("tasks_behind") == 0)
         yield first, second
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import BadRequestError, ClientGoneError, NotReadyError
+from service.http.body_budget import BodyBudget
 from service.http.chunks import IN_TINY_CHUNKS, LEAST
 from service.http.exchange import UNTAKEN, Exchange, infers
 from service.http.failures import Failure
+from service.http.in_flight import InFlight
 from service.http.limits import check_body
-from service.http.lingering import CLOSE, Lingering
+from service.http.lingering_close import CLOSE, LingeringClose
 from service.http.request_id import HEADER, identified
-from service.http.room import Room
-from service.http.under_way import UnderWay
 from service.metrics import Metrics
 
 _TINY = f"the body comes in too many chunks of fewer than {LEAST} bytes; send larger ones"
@@ -31,8 +31,8 @@ class Observed:
     scope of one that came to no route, to say which it would have asked if that infers. draining: whether the service
     is about to stop. Its answers then close their connections: a client that goes on sending on one would otherwise
     meet its end with a request on the way. patience: seconds in which the rest of a body may come that was answered
-    before, if its connection is to be closed. room: what the bodies of requests to infer take of until those are
-    answered, whether or not the client reads that. under_way: what is told of every request. observers: called with
+    before, if its connection is to be closed. body_budget: what the bodies of requests to infer take of until those are
+    answered, whether or not the client reads that. in_flight: what is told of every request. observers: called with
     every exchange at its end, within its request.
     """
 
@@ -42,8 +42,8 @@ class Observed:
     find_route: Callable[[Scope], object]
     draining: Callable[[], bool]
     patience: float
-    room: Room
-    under_way: UnderWay
+    body_budget: BodyBudget
+    in_flight: InFlight
     observers: Sequence[Callable[[Exchange], None]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,11 +53,11 @@ class Observed:
             return
         started = time.perf_counter()
         exchange = Exchange.begin(scope)
-        with identified(exchange.id), self.under_way.one():
+        with identified(exchange.id), self.in_flight.tracked():
             try:
                 await self._serve(exchange, scope, receive, send)
             finally:
-                self.room.give_back(exchange)
+                self.body_budget.give_back(exchange)
                 if UNTAKEN in scope["state"] and exchange.error_type is None:
                     gone = ClientGoneError("the client did not read its answer")
                     exchange.status = failed(gone, exchange, self.metrics).status
@@ -68,7 +68,7 @@ class Observed:
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
         """Has the application answer, or answers in its place if it raises or is cancelled before it began to."""
-        lingering = Lingering(scope, receive, send, self.patience)
+        lingering = LingeringClose(scope, receive, send, self.patience)
         answering = False
 
         async def arriving() -> Message:
@@ -100,7 +100,7 @@ class Observed:
         except asyncio.CancelledError:  # the server stops, and does not wait any longer for what it has begun
             if answering:
                 raise
-            lingering = Lingering(scope, receive, send, 0)  # nor for the rest of a body
+            lingering = LingeringClose(scope, receive, send, 0)  # nor for the rest of a body
             # Nobody knows what it came to: a change may still be made.
             stopped = NotReadyError("the service stopped before it had an answer", passing=False)
             await failed(stopped, exchange, self.metrics).response()(scope, arriving, leaving)
@@ -109,7 +109,7 @@ class Observed:
         """Adds the headers that every answer has."""
         exchange.status = start["status"]
         if exchange.error_type is None:  # the frames of an error hold the body until its few words are sent
-            self.room.give_back(exchange)
+            self.body_budget.give_back(exchange)
         headers = [(HEADER.encode(), exchange.id.encode())]
         if closing:
             headers.append(CLOSE)
@@ -119,7 +119,7 @@ class Observed:
         """Counts what came of a body; raises OverloadedError if there is no room for it."""
         exchange.received += size
         if infers(scope.get("route")):
-            self.room.take(exchange, size)
+            self.body_budget.take(exchange, size)
 
     def _observe(self, exchange: Exchange) -> None:
         if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere

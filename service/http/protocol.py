@@ -15,9 +15,9 @@ from service.http.chunks import IN_TINY_CHUNKS
 from service.http.connection import Connection
 from service.http.exchange import UNTAKEN
 from service.http.failures import Failure
+from service.http.head_coalescing import HeadCoalescer
 from service.http.limits import NO_HTTP
 from service.http.request_id import HEADER, identified, new_id
-from service.http.together import HeadWithBody
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class _Impatient(H11Protocol):
         # Writing pauses as soon as the system takes no more, however little is left: from then on the client's time
         # counts. Otherwise the end of an answer could wait, and keep its connection, for ever.
         transport.set_write_buffer_limits(high=0)
-        super().connection_made(HeadWithBody(transport, self.conn))  # type: ignore[arg-type]
+        super().connection_made(HeadCoalescer(transport, self.conn))  # type: ignore[arg-type]
         self._wait()
 
     def data_received(self, data: bytes) -> None:

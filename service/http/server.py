@@ -19,8 +19,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from service.ending import FAILED
-from service.http.accepting import Unaccepted
-from service.http.doors import close_doors
+from service.http.accept_errors import AcceptErrorHandler
+from service.http.close_listeners import close_listeners
 from service.http.listening import bind
 from service.http.protocol import impatient
 from service.settings import Settings
@@ -86,17 +86,17 @@ class Server(uvicorn.Server):
             UnsupportedError: if the address of the settings cannot be used.
             SystemExit: if another listens at the address by the time that all is there, or the application says so.
         """
-        asyncio.get_running_loop().set_exception_handler(Unaccepted())
+        asyncio.get_running_loop().set_exception_handler(AcceptErrorHandler())
         # asyncio itself would have all addresses of a host or none, and some machines have no IPv6 but a name for it.
-        doors = bind(self.config.host, self.config.port) if sockets is None else sockets
+        listeners = bind(self.config.host, self.config.port) if sockets is None else sockets
         try:
-            await super().startup(doors)
+            await super().startup(listeners)
         except OSError as error:
             logger.error("the service cannot listen: %s", error.strerror)
             await self.lifespan.shutdown()
             sys.exit(FAILED)
         if sockets is None:  # of those that it is given Uvicorn says less
-            self._log_started_message(doors)
+            self._log_started_message(listeners)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether to stop."""
@@ -107,7 +107,7 @@ class Server(uvicorn.Server):
         """Called when the server is asked to stop, while its sockets still accept."""
         self._app.state.runtime.stop()
         await asyncio.sleep(self._delay)
-        await close_doors(self.servers, self._protocol)
+        await close_listeners(self.servers, self._protocol)
         self.servers = []  # from Python 3.12 Uvicorn would wait for their connections, whoever asks twice to stop
         await self._first_requests()
         await super().shutdown(sockets)

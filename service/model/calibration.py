@@ -75,7 +75,7 @@ class Calibration:
         )
 
 
-def measure(
+def measure_point(
     batch_size: int, repeats: int, seconds: Callable[[bool], float], *, shortest: float = 0.0, longest: float = math.inf
 ) -> Point:
     """Times both forwards of a batch of that size, as `alternate` does."""

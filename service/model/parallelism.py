@@ -41,7 +41,7 @@ def candidates(cores: int, workers: int, threads: int) -> list[Parallelism]:
     return [Parallelism(workers or cores // count, count) for count in doublings(most)]
 
 
-def measure(ways: Sequence[Parallelism], forward: Callable[[], object]) -> dict[Parallelism, float]:
+def measure_rates(ways: Sequence[Parallelism], forward: Callable[[], object]) -> dict[Parallelism, float]:
     """Forwards a second in each way: medians of rounds, in which each does as many, after one that warms up."""
     forwards = max(way.workers for way in ways)
     times: dict[Parallelism, list[float]] = {way: [] for way in ways}
@@ -77,7 +77,7 @@ def choose(ways: Sequence[Parallelism], forward: Callable[[], object]) -> tuple[
     if len(ways) == 1:
         logger.info("forwards at once x threads in each: %s, the only choice", ways[0])
         return ways[0], {}
-    rates = measure(ways, forward)
+    rates = measure_rates(ways, forward)
     chosen = best(rates)
     found = ", ".join(f"{way}: {rate:.1f}" for way, rate in rates.items())
     logger.info("forwards at once x threads in each: %s, of these by forwards a second: %s", chosen, found)

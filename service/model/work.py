@@ -54,7 +54,7 @@ class Output:
     finite: bool
 
 
-def best(values: Floats, count: int) -> list[int]:
+def top_indices(values: Floats, count: int) -> list[int]:
     """Where the largest of them are, the largest first; count: how many, at most as there are."""
     largest = np.argpartition(values, -count)[-count:]
     return cast(list[int], largest[np.argsort(-values[largest])].tolist())

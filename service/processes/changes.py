@@ -12,9 +12,9 @@ from typing import Any
 
 from service.errors import NotReadyError, ServiceError
 from service.processes.messages import Message
-from service.processes.siblings import LATER, Siblings, Silence
+from service.processes.peers import LATER, Peers, Silence
 from service.runtime import Runtime
-from service.tasks.entry import Told
+from service.tasks.entry import EntrySnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -28,33 +28,33 @@ _LOOK = 0.1
 
 @dataclass(frozen=True)
 class _State:
-    """What the others are to make of a task; told: its entry, None if it is gone; pinned: whether it is."""
+    """What the others are to make of a task; entry: None if it is gone; pinned: whether it is."""
 
     task: str
-    told: Told | None = None
+    entry: EntrySnapshot | None = None
     pinned: bool = False
 
     @classmethod
     def parse(cls, head: dict[str, Any]) -> _State:
-        told = head.pop("told")
-        return cls(told=told and Told(**told), **head)
+        entry = head.pop("entry")
+        return cls(entry=entry and EntrySnapshot(**entry), **head)
 
 
 @dataclass(frozen=True)
-class _Again:
+class _Retry:
     """When the others are to be told of a task, by the monotonic clock; waited: seconds that this is after one of them
     did not follow, 0 if all did."""
 
     at: float = 0.0
     waited: float = 0.0
 
-    def later(self) -> _Again:
+    def later(self) -> _Retry:
         """When to try again, now that one did not follow."""
         seconds = min(_LATEST, 2 * self.waited or _SOONEST)
-        return _Again(time.monotonic() + seconds, seconds)
+        return _Retry(time.monotonic() + seconds, seconds)
 
 
-_NOW = _Again()
+_NOW = _Retry()
 
 
 class Changes:
@@ -63,16 +63,16 @@ class Changes:
     require_ready: raises NotReadyError if one of them is not there, or does not answer.
     """
 
-    def __init__(self, runtime: Runtime, siblings: Siblings, require_ready: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, runtime: Runtime, peers: Peers, require_ready: Callable[[], Awaitable[None]]) -> None:
         self._runtime = runtime
-        self._siblings = siblings
+        self._peers = peers
         self._require_ready = require_ready
         # They are told of one change at a time: none overtakes another on its way to them.
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
         # What all others have followed last; and the tasks that they are yet to be told of.
         self._followed: dict[str, _State] = {}
-        self._behind: dict[str, _Again] = {}
+        self._behind: dict[str, _Retry] = {}
 
     @property
     def behind(self) -> int:
@@ -88,7 +88,7 @@ class Changes:
             NotReadyError: before the block, if there is one that could not follow, or no turn for it within the
                 deadline of requests; after it, if one of the others does not follow. The change is made then.
         """
-        if self._siblings.alone:
+        if self._peers.alone:
             yield
             return
         async with self._own_turn():
@@ -160,7 +160,7 @@ class Changes:
         entry = self._runtime.catalog.find(task)
         if entry is None:
             return _State(task)
-        return _State(task, entry.told(), entry.task is not None and self._runtime.folding.state(entry.task)[1])
+        return _State(task, entry.snapshot(), entry.task is not None and self._runtime.folding.state(entry.task)[1])
 
     async def _tell(self, task: str) -> str | None:
         """Tells the others of a task, unless they know; why one of them has not followed, if so."""
@@ -176,16 +176,16 @@ class Changes:
             return reason
         self._behind.pop(task, None)
         self._followed[task] = state
-        if state.told is None:
+        if state.entry is None:
             del self._followed[task]
         if self._state(task) != state:  # by now: whoever announced that did so before this was told
             self.announce(task)
         return None
 
     async def _ask(self, state: _State) -> str | None:
-        content = self._runtime.catalog.take_content(state.told.digest if state.told else None)
+        content = self._runtime.catalog.take_content(state.entry.digest if state.entry else None)
         try:
-            answers = await self._siblings.ask(CHANGE, Message(asdict(state), content), LATER)
+            answers = await self._peers.ask(CHANGE, Message(asdict(state), content), LATER)
         except TimeoutError as error:
             return str(error)
         reasons = (answer.value if isinstance(answer, Silence) else answer.head for answer in answers)
@@ -193,7 +193,7 @@ class Changes:
 
     async def _repeat(self, state: _State, content: bytes) -> None:
         runtime, name = self._runtime, state.task
-        await runtime.administer(lambda: runtime.catalog.repeat(name, state.told, content))
+        await runtime.administer(lambda: runtime.catalog.repeat(name, state.entry, content))
         entry = runtime.catalog.find(name)
         if entry is not None and entry.task is not None and state.pinned != runtime.folding.state(entry.task)[1]:
             task, apply = entry.task, runtime.folding.pin if state.pinned else runtime.folding.unpin

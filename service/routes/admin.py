@@ -21,7 +21,7 @@ from service.routes.changes import (
     put_into_service,
     take_out_of_service,
 )
-from service.routes.dependencies import WholeDep
+from service.routes.dependencies import ClusterDep
 from service.routes.described import BINARY, ETAG, Described, admin_errors, with_headers
 from service.routes.tasks import describe
 from service.schemas import TaskInfo
@@ -52,7 +52,7 @@ async def put_task(
     request: Request,
     response: Response,
     task: str,
-    whole: WholeDep,
+    cluster: ClusterDep,
     conditions: ConditionsHeader,
 ) -> TaskInfo:
     """Puts a task into service, or another file in its place. Until it answers, the old one serves; a file that serves
@@ -61,7 +61,7 @@ async def put_task(
         check_name(task)
     except ValueError as error:
         raise InvalidTaskError(str(error)) from error
-    runtime = whole.runtime
+    runtime = cluster.runtime
     data = await read_body(request, Deadline.after(runtime.settings.deadline), runtime.settings.max_task_bytes)
 
     def put() -> tuple[bool, Entry]:
@@ -70,7 +70,7 @@ async def put_task(
         unread()  # and once more when the task is built, which takes time
         return new, runtime.catalog.put(task, data, unread)
 
-    async with whole.changes.followed(task):
+    async with cluster.changes.followed(task):
         new, entry = await runtime.administer(put)
     info = describe(entry, runtime.folding)
     response.status_code = 201 if new else 200
@@ -79,38 +79,38 @@ async def put_task(
 
 
 @router.delete("/v1/tasks/{task}", status_code=204, responses=admin_errors(404, 409, 422, 503, 507))
-async def delete_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> None:
+async def delete_task(task: str, cluster: ClusterDep, conditions: ConditionsHeader) -> None:
     """Takes a task out of service and deletes its file. Requests in flight are still answered."""
 
     def delete(name: str) -> None:
-        check_file(conditions, whole.runtime, name)
-        whole.runtime.catalog.delete(name)
+        check_file(conditions, cluster.runtime, name)
+        cluster.runtime.catalog.delete(name)
 
-    await change(whole, task, conditions, whole.runtime.catalog.entry, delete)
+    await change(cluster, task, conditions, cluster.runtime.catalog.entry, delete)
 
 
 @router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
-async def load_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
+async def load_task(task: str, cluster: ClusterDep, conditions: ConditionsHeader) -> TaskInfo:
     """Puts the task's file into service, again if it is. If it fails, what served before goes on serving."""
-    return describe(await put_into_service(whole, task, conditions), whole.runtime.folding)
+    return describe(await put_into_service(cluster, task, conditions), cluster.runtime.folding)
 
 
 @router.post("/v1/tasks/{task}/unload", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
-async def unload_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
+async def unload_task(task: str, cluster: ClusterDep, conditions: ConditionsHeader) -> TaskInfo:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
-    return describe(await take_out_of_service(whole, task, conditions), whole.runtime.folding)
+    return describe(await take_out_of_service(cluster, task, conditions), cluster.runtime.folding)
 
 
 @router.post("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
-async def pin_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
+async def pin_task(task: str, cluster: ClusterDep, conditions: ConditionsHeader) -> TaskInfo:
     """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
-    folding = whole.runtime.folding
-    folding.require_foldable(whole.runtime.catalog.loaded(task))  # without waiting for what is being folded
-    return describe(await fold(whole, task, conditions, folding.pin), folding)
+    folding = cluster.runtime.folding
+    folding.require_foldable(cluster.runtime.catalog.loaded(task))  # without waiting for what is being folded
+    return describe(await fold(cluster, task, conditions, folding.pin), folding)
 
 
 @router.delete("/v1/tasks/{task}/pin", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
-async def unpin_task(task: str, whole: WholeDep, conditions: ConditionsHeader) -> TaskInfo:
+async def unpin_task(task: str, cluster: ClusterDep, conditions: ConditionsHeader) -> TaskInfo:
     """Treats a task like any other again: it stays folded if that is measured to be faster, until others need room."""
-    folding = whole.runtime.folding
-    return describe(await fold(whole, task, conditions, folding.unpin), folding)
+    folding = cluster.runtime.folding
+    return describe(await fold(cluster, task, conditions, folding.unpin), folding)

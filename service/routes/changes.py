@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from service.auth import check_admin
 from service.errors import ConflictError, InvalidTaskError
 from service.model.loaded import LoadedTask
-from service.processes.whole import Whole
-from service.routes.dependencies import AuthorizationDep, RuntimeDep, WholeDep
+from service.processes.cluster import Cluster
+from service.routes.dependencies import AuthorizationDep, ClusterDep, RuntimeDep
 from service.runtime import Runtime
 from service.tasks.entry import Entry
 
@@ -33,13 +33,13 @@ class Conditions(BaseModel):
 ConditionsHeader = Annotated[Conditions, Header()]
 
 
-async def authorized(runtime: RuntimeDep, whole: WholeDep, authorization: AuthorizationDep) -> None:
+async def authorized(runtime: RuntimeDep, cluster: ClusterDep, authorization: AuthorizationDep) -> None:
     """Lets nobody through without the admin key."""
     check_admin(runtime.settings.admin_key, authorization)
-    await whole.require_ready()
+    await cluster.require_ready()
 
 
-async def put_into_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
+async def put_into_service(cluster: Cluster, name: str, conditions: Conditions) -> Entry:
     """Puts a task's file into service, if it is the one that the conditions ask for.
 
     Raises:
@@ -48,26 +48,26 @@ async def put_into_service(whole: Whole, name: str, conditions: Conditions) -> E
     """
 
     def load(name: str) -> Entry:
-        entry = whole.runtime.catalog.load(name)
+        entry = cluster.runtime.catalog.load(name)
         if entry.state == "failed":
             raise InvalidTaskError(entry.reason or "the task cannot be loaded")
         return entry
 
-    return await change(whole, name, conditions, whole.runtime.catalog.in_folder, load)
+    return await change(cluster, name, conditions, cluster.runtime.catalog.in_folder, load)
 
 
-async def take_out_of_service(whole: Whole, name: str, conditions: Conditions) -> Entry:
+async def take_out_of_service(cluster: Cluster, name: str, conditions: Conditions) -> Entry:
     """Takes a task out of service, if it is the one that the conditions ask for.
 
     Raises:
         UnknownTaskError, ConflictError
     """
-    catalog = whole.runtime.catalog
-    return await change(whole, name, conditions, catalog.entry, catalog.unload)
+    catalog = cluster.runtime.catalog
+    return await change(cluster, name, conditions, catalog.entry, catalog.unload)
 
 
 async def change(
-    whole: Whole,
+    cluster: Cluster,
     name: str,
     conditions: Conditions,
     find: Callable[[str], Entry],
@@ -83,14 +83,14 @@ async def change(
 
     def checked() -> Result:
         find(name)
-        check(conditions, whole.runtime, name)
+        check(conditions, cluster.runtime, name)
         return apply(name)
 
-    async with whole.changes.followed(name):
-        return await whole.runtime.administer(checked)
+    async with cluster.changes.followed(name):
+        return await cluster.runtime.administer(checked)
 
 
-async def fold(whole: Whole, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]) -> Entry:
+async def fold(cluster: Cluster, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]) -> Entry:
     """Pins a task, or no longer, if it is the one that the conditions ask for; the catalog may change meanwhile.
 
     Raises:
@@ -98,7 +98,7 @@ async def fold(whole: Whole, name: str, conditions: Conditions, apply: Callable[
         ConflictError: if another has taken its place, or none.
     """
 
-    runtime = whole.runtime
+    runtime = cluster.runtime
 
     def found() -> LoadedTask:
         task = runtime.catalog.loaded(name)
@@ -111,7 +111,7 @@ async def fold(whole: Whole, name: str, conditions: Conditions, apply: Callable[
         return task
 
     found()  # nobody waits for what is being folded only to hear that there is no such task
-    async with whole.changes.followed(name):
+    async with cluster.changes.followed(name):
         task = await runtime.fold(checked)
     entry = runtime.catalog.entry(name)
     if entry.task is not task:

@@ -15,7 +15,7 @@ from service.http.exchange import inferring, split_names
 from service.inference import Inference
 from service.inputs import JSON
 from service.model.loaded import LoadedTask
-from service.model.work import Output, best
+from service.model.work import Output, top_indices
 from service.routes.dependencies import DeadlineHeader, deadline_after, require_single, runtime_of
 from service.routes.described import IMAGES_BODY, TIMES, Described, errors, with_headers
 from service.routes.reporting import note, timing_headers, timings
@@ -105,12 +105,12 @@ async def _classify(
     top_k = [_top_k(options, task) for task in tasks]
     if len(tasks) > runtime.settings.max_images:  # not to be cured by other images, or fewer
         raise InvalidRequestError(f"query.tasks: {len(tasks)} tasks; the limit is {runtime.settings.max_images}")
-    with runtime.inferences.admitted(tasks) as ticket:
+    with runtime.inferences.admitted(tasks) as reservation:
         images = await runtime.reader.read(request, deadline)
         _require_few(len(images), len(tasks), runtime.settings.max_images)
         reduced = options.tokens == "reduced"
         inferences = await unless_gone(
-            request, runtime.inferences.images(ticket, tasks, images, reduced=reduced, deadline=deadline)
+            request, runtime.inferences.images(reservation, tasks, images, reduced=reduced, deadline=deadline)
         )
     for task, inference in zip(tasks, inferences, strict=True):
         note(request, task, inference)
@@ -156,5 +156,5 @@ def _best(output: Output, labels: Sequence[str], top_k: int) -> list[Prediction]
     probabilities = output.probabilities
     return [
         Prediction(label=labels[index], index=index, probability=float(probabilities[index]))
-        for index in best(probabilities, top_k)
+        for index in top_indices(probabilities, top_k)
     ]

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from service.auth import check_client
 from service.deadline import Deadline
 from service.errors import InvalidRequestError
-from service.processes.whole import Whole
+from service.processes.cluster import Cluster
 from service.runtime import Runtime
 
 
@@ -30,16 +30,16 @@ async def _runtime(request: Request) -> Runtime:  # a plain function would run i
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 
 
-async def _whole(request: Request) -> Whole:
-    whole: Whole = request.app.state.whole
-    return whole
+async def _cluster(request: Request) -> Cluster:
+    cluster: Cluster = request.app.state.cluster
+    return cluster
 
 
-WholeDep = Annotated[Whole, Depends(_whole)]
+ClusterDep = Annotated[Cluster, Depends(_cluster)]
 
 
-async def _metrics(whole: WholeDep) -> Collector:
-    return await whole.metrics()
+async def _metrics(cluster: ClusterDep) -> Collector:
+    return await cluster.metrics()
 
 
 # The metrics of all processes; routes that read them do it in a thread, as it takes time for each series.

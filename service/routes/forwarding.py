@@ -18,7 +18,7 @@ from service.http.exchange import Exchange
 from service.http.request_id import HEADER
 from service.inputs import read_body
 from service.processes.messages import Message
-from service.processes.siblings import LATER, Siblings, Silence
+from service.processes.peers import LATER, Peers, Silence
 from service.routes import admin, v2_repository
 from service.routes.changes import authorized
 from service.routing import find_route
@@ -40,10 +40,10 @@ _OWN = frozenset({HEADER, "date"})  # headers of an answer that each process put
 class ToFirst:
     """ASGI middleware of every process but the first."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, siblings: Siblings) -> None:
+    def __init__(self, app: ASGIApp, *, settings: Settings, peers: Peers) -> None:
         self._app = app
         self._settings = settings
-        self._siblings = siblings
+        self._peers = peers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one connection.
@@ -59,7 +59,7 @@ class ToFirst:
             return
         request = Request(scope, receive)
         check_admin(self._settings.admin_key, request.headers.get("authorization"))
-        await request.app.state.whole.require_ready()
+        await request.app.state.cluster.require_ready()
         deadline = Deadline.after(self._settings.deadline)
         body = await read_body(request, deadline, self._settings.max_task_bytes, may_be_empty=True)
         told = await self._ask_first(Message(_request(scope), body))
@@ -71,7 +71,7 @@ class ToFirst:
     async def _ask_first(self, asked: Message) -> Message:
         try:
             # As long as the first waits for its turn, for another's change that begins before, and for the others.
-            told = await self._siblings.ask_first(REQUEST, asked, self._settings.deadline + 2 * LATER)
+            told = await self._peers.ask_first(REQUEST, asked, self._settings.deadline + 2 * LATER)
         except TimeoutError as error:
             raise NotReadyError(f"{error}; the change may be made all the same", passing=False) from error
         if told is Silence.LOST:

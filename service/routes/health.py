@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from service.routes.dependencies import MetricsDep, WholeDep
+from service.routes.dependencies import ClusterDep, MetricsDep
 from service.routes.described import Described, errors
 from service.schemas import Status
 
@@ -20,17 +20,17 @@ _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 
 
 @router.get("/livez", responses={503: {"model": Status}})
-async def livez(whole: WholeDep, response: Response) -> Status:
+async def livez(cluster: ClusterDep, response: Response) -> Status:
     """The service answers; 503 while a batch is stuck, which it would not be after a new start."""
-    health = await whole.health()
+    health = await cluster.health()
     response.status_code = 503 if health.stuck else 200
     return Status(status="stuck" if health.stuck else "alive")
 
 
 @router.get("/readyz", responses={503: {"model": Status}})
-async def readyz(whole: WholeDep, response: Response) -> Status:
+async def readyz(cluster: ClusterDep, response: Response) -> Status:
     """503 until the tasks are loaded and warm, and from the moment that the service is asked to stop."""
-    health = await whole.health()
+    health = await cluster.health()
     response.status_code = 200 if health.status == "ready" else 503
     return Status(status=health.status)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.metrics import Reading
+from service.metrics import MetricsSnapshot
 from service.model.calibration import Point
 from service.model.loaded import LoadedTask
 from service.routes.dependencies import MetricsDep, RuntimeDep
@@ -20,7 +20,7 @@ router = APIRouter(tags=["savings"], route_class=Described)
 def get_savings(runtime: RuntimeDep, metrics: MetricsDep) -> Savings:
     """What token reduction saved since the start, by the same counters as /metrics, and what the baseline rests on."""
     return Savings(
-        tasks=savings(Reading(metrics), runtime.metrics.tasks.all()),
+        tasks=savings(MetricsSnapshot(metrics), runtime.metrics.tasks.all()),
         calibration=[
             TaskCalibration(task=task.header.name, points=_points(runtime, task)) for task in runtime.catalog.serving()
         ],

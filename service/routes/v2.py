@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from prometheus_client.registry import Collector
 
 from service.errors import UnknownTaskError
-from service.metrics import MAX_TASK_LABELS, Reading
+from service.metrics import MAX_TASK_LABELS, MetricsSnapshot
 from service.model.loaded import LoadedTask
-from service.routes.dependencies import MetricsDep, RuntimeDep, WholeDep, runtime_of
+from service.routes.dependencies import ClusterDep, MetricsDep, RuntimeDep, runtime_of
 from service.routes.described import Described, errors
 from service.statistics import Counted
 from service.v2 import describe
@@ -61,17 +61,17 @@ async def get_server() -> ServerMetadata:
 
 
 @health.get("/v2/health/live", responses={503: {"model": Live}})
-async def live(whole: WholeDep, response: Response) -> Live:
+async def live(cluster: ClusterDep, response: Response) -> Live:
     """The service answers; 503 while a batch is stuck, which it would not be after a new start."""
-    is_live = not (await whole.health()).stuck
+    is_live = not (await cluster.health()).stuck
     response.status_code = 200 if is_live else 503
     return Live(live=is_live)
 
 
 @health.get("/v2/health/ready", responses={503: {"model": Ready}})
-async def ready(whole: WholeDep, response: Response) -> Ready:
+async def ready(cluster: ClusterDep, response: Response) -> Ready:
     """503 until the tasks are loaded and warm, and from the moment that the service is asked to stop."""
-    is_ready = (await whole.health()).status == "ready"
+    is_ready = (await cluster.health()).status == "ready"
     response.status_code = 200 if is_ready else 503
     return Ready(ready=is_ready)
 
@@ -115,5 +115,5 @@ def model_statistics(task: ModelDep, runtime: RuntimeDep, metrics: MetricsDep) -
 
 
 def _statistics(metrics: Collector, *tasks: LoadedTask) -> AllStatistics:
-    counted = Counted(Reading(metrics))
+    counted = Counted(MetricsSnapshot(metrics))
     return AllStatistics(model_stats=[describe.statistics(task, counted) for task in tasks])

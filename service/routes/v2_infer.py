@@ -13,7 +13,7 @@ from service.http.exchange import Exchange, inferring
 from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.model.loaded import LoadedTask
-from service.places import Ticket
+from service.queue_slots import Reservation
 from service.routes.dependencies import DeadlineHeader, deadline_after, runtime_of
 from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
 from service.routes.reporting import note, timing_headers, timings
@@ -64,9 +64,11 @@ async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader 
     arrived = loop.time()
     runtime = runtime_of(request)
     deadline = deadline_after(x_deadline_ms, runtime)
-    with runtime.inferences.admitted([task]) as ticket:
+    with runtime.inferences.admitted([task]) as reservation:
         body = await read_body(request, deadline, runtime.settings.max_body)
-        question, inference = await unless_gone(request, _ask(request, body, ticket, task, runtime, deadline=deadline))
+        question, inference = await unless_gone(
+            request, _ask(request, body, reservation, task, runtime, deadline=deadline)
+        )
     note(request, task, inference)
     answered = answer(task, question, inference.outputs)
     tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
@@ -84,12 +86,12 @@ async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
     inflated = await asyncio.get_running_loop().run_in_executor(
         runtime.reader.pool, inflate, body, encoding, runtime.settings.max_body
     )
-    request.app.state.room.take(Exchange.of(request), max(0, len(inflated) - len(body)))
+    request.app.state.body_budget.take(Exchange.of(request), max(0, len(inflated) - len(body)))
     return inflated
 
 
 async def _ask(
-    request: Request, body: bytes, ticket: Ticket, task: LoadedTask, runtime: Runtime, *, deadline: Deadline
+    request: Request, body: bytes, reservation: Reservation, task: LoadedTask, runtime: Runtime, *, deadline: Deadline
 ) -> tuple[Question, Inference]:
     limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
     async with deadline.limit():  # parsing waits for a thread, as decoding does
@@ -99,13 +101,17 @@ async def _ask(
         )
     if question.timeout is not None and question.timeout < deadline.seconds:
         deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout, asked_for=True)
-    return question, await _run(ticket, task, question, runtime, deadline)
+    return question, await _run(reservation, task, question, runtime, deadline)
 
 
-async def _run(ticket: Ticket, task: LoadedTask, question: Question, runtime: Runtime, deadline: Deadline) -> Inference:
+async def _run(
+    reservation: Reservation, task: LoadedTask, question: Question, runtime: Runtime, deadline: Deadline
+) -> Inference:
     if isinstance(question.images, list):
         (inference,) = await runtime.inferences.images(
-            ticket, [task], question.images, reduced=question.reduced, deadline=deadline
+            reservation, [task], question.images, reduced=question.reduced, deadline=deadline
         )
         return inference
-    return await runtime.inferences.pixels(ticket, task, question.images, reduced=question.reduced, deadline=deadline)
+    return await runtime.inferences.pixels(
+        reservation, task, question.images, reduced=question.reduced, deadline=deadline
+    )

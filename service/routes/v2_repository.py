@@ -10,7 +10,7 @@ from service.deadline import Deadline
 from service.errors import NotReadyError
 from service.inputs import JSON, Model, parse, read_body
 from service.routes.changes import ConditionsHeader, authorized, put_into_service, take_out_of_service
-from service.routes.dependencies import RuntimeDep, WholeDep
+from service.routes.dependencies import ClusterDep, RuntimeDep
 from service.routes.described import Described, admin_errors, content_of, errors
 from service.runtime import Runtime
 from service.v2.describe import index_entry
@@ -49,17 +49,17 @@ async def index(request: Request, runtime: RuntimeDep) -> list[IndexEntry]:
 
 
 @router.post("/v2/repository/models/{model}/load", **_CHANGE)
-async def load(request: Request, model: str, whole: WholeDep, conditions: ConditionsHeader) -> IndexEntry:
+async def load(request: Request, model: str, cluster: ClusterDep, conditions: ConditionsHeader) -> IndexEntry:
     """Puts a task's file into service, again if it is. If it fails, what served before goes on serving."""
-    await _read(request, whole.runtime, ChangeRequest)
-    return index_entry(await put_into_service(whole, model, conditions))
+    await _read(request, cluster.runtime, ChangeRequest)
+    return index_entry(await put_into_service(cluster, model, conditions))
 
 
 @router.post("/v2/repository/models/{model}/unload", **_CHANGE)
-async def unload(request: Request, model: str, whole: WholeDep, conditions: ConditionsHeader) -> IndexEntry:
+async def unload(request: Request, model: str, cluster: ClusterDep, conditions: ConditionsHeader) -> IndexEntry:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
-    await _read(request, whole.runtime, ChangeRequest)
-    return index_entry(await take_out_of_service(whole, model, conditions))
+    await _read(request, cluster.runtime, ChangeRequest)
+    return index_entry(await take_out_of_service(cluster, model, conditions))
 
 
 def _refusal(runtime: Runtime) -> str | None:

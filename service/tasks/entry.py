@@ -16,7 +16,7 @@ _UNANSWERED: dict[State, str] = {"available": "is not loaded", "loading": "is be
 
 
 @dataclass(frozen=True)
-class Told:
+class EntrySnapshot:
     """An entry, as one process tells it to another; digest, generation: of what answers, if anything does."""
 
     state: State
@@ -54,7 +54,7 @@ class Entry:
             raise NotReadyError(f"the task {self.name!r} {_UNANSWERED[self.state]}{reason}", passing=passing)
         return self.task
 
-    def told(self) -> Told:
+    def snapshot(self) -> EntrySnapshot:
         """What other processes are told of it."""
         digest, generation = (self.task.digest, self.task.generation) if self.task else (None, 0)
-        return Told(self.state, self.reason, self.wanted, digest, generation)
+        return EntrySnapshot(self.state, self.reason, self.wanted, digest, generation)

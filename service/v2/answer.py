@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.model.loaded import LoadedTask
-from service.model.work import Floats, Output, best
+from service.model.work import Floats, Output, top_indices
 from service.v2.binary import pack_bytes
 from service.v2.request import LABELS, Question, WantedOutput
 from service.v2.schemas import InferResponse, OutputTensor
@@ -56,7 +56,7 @@ def _output(wanted: WantedOutput, outputs: Sequence[Output], labels: Sequence[st
 
 def _ranked(values: Floats, labels: Sequence[str], count: int) -> list[str]:
     """The classification extension: the best, as value:index:label."""
-    return [f"{values[index]:f}:{index}:{labels[index]}" for index in best(values, count)]
+    return [f"{values[index]:f}:{index}:{labels[index]}" for index in top_indices(values, count)]
 
 
 def _strings(wanted: WantedOutput, rows: Sequence[Sequence[str]], shape: list[int]) -> tuple[OutputTensor, bytes]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from service.errors import InvalidRequestError
 from service.inputs import parse
-from service.json_size import check_json
+from service.json_size import check_json_size
 from service.v2.binary import split
 from service.v2.schemas import InferRequest, OutputParameters, RequestedOutput
 from service.v2.tensors import Limits, read_input
@@ -47,7 +47,7 @@ def read_request(body: bytes, header_length: str | None, limits: Limits) -> Ques
         BadRequestError, InvalidRequestError, TooLargeError
     """
     text, binary = split(body, header_length)
-    check_json(text)
+    check_json_size(text)
     request = parse(InferRequest, text)
     parameters = request.parameters
     return Question(

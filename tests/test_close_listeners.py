@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from serving import Files, serving, small_settings
 
-from service.http.doors import close_doors
+from service.http.close_listeners import close_listeners
 
 _CLIENTS = 20
 
@@ -32,7 +32,7 @@ async def test_those_whom_only_the_system_has_accepted_are_served() -> None:
         clients = [stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(_CLIENTS)]
         for client in clients:
             client.sendall(b"x")
-        await close_doors([server], _Echo)
+        await close_listeners([server], _Echo)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, timeout=30)
         assert [await asyncio.to_thread(client.recv, 10) for client in clients] == [b"x"] * _CLIENTS

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from service.turns import Turns
+from service.fair_semaphore import FairSemaphore
 
 pytestmark = pytest.mark.anyio
 
@@ -15,12 +15,12 @@ class Users:
     """They note when they come, and stay until they are let go."""
 
     def __init__(self, count: int) -> None:
-        self.turns = Turns(count)
+        self.semaphore = FairSemaphore(count)
         self.came: list[str] = []
         self.leave = asyncio.Event()
 
     async def use(self, name: str) -> None:
-        async with self.turns.turn(name[0]):
+        async with self.semaphore.slot(name[0]):
             self.came.append(name)
             await self.leave.wait()
 
@@ -65,7 +65,7 @@ async def test_a_turn_that_comes_as_its_user_leaves_is_the_next_ones() -> None:
     users.leave.set()
     await third
     assert users.came[-1] == "a3"
-    async with users.turns.turn("b"):  # none is lost
+    async with users.semaphore.slot("b"):  # none is lost
         pass
 
 
@@ -82,9 +82,9 @@ async def test_all_of_a_request_may_leave_at_once() -> None:
 
 
 async def test_who_fails_gives_its_turn_back() -> None:
-    turns = Turns(1)
+    semaphore = FairSemaphore(1)
     with pytest.raises(ZeroDivisionError):
-        async with turns.turn("a"):
+        async with semaphore.slot("a"):
             raise ZeroDivisionError
-    async with turns.turn("a"):
+    async with semaphore.slot("a"):
         pass

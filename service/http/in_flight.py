@@ -1,4 +1,4 @@
-"""Which requests are being served, so that what they need outlives them."""
+"""The requests in flight, so that what they need outlives them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class UnderWay:
+class InFlight:
     """The requests that are being served, each by a task of the event loop."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[object]] = set()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """The block serves a request; to be entered in the request's task."""
+    def tracked(self) -> Iterator[None]:
+        """Counts the current task as a request in flight until the end of the block."""
         task = asyncio.current_task()
         assert task is not None, "requests are served by an event loop"
         self._tasks.add(task)
@@ -24,7 +24,7 @@ class UnderWay:
         finally:
             self._tasks.discard(task)
 
-    async def ended(self, seconds: float) -> None:
-        """Waits for those that are under way now, for at most so long."""
+    async def wait(self, seconds: float) -> None:
+        """Waits until the requests that are in flight now have ended, for at most `seconds`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)

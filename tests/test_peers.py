@@ -16,7 +16,7 @@ import pytest
 from serving import ADMIN, KEY, SECONDS, Files, Serving, serving, small_settings
 
 from service.processes.messages import Message
-from service.processes.siblings import AT_ONCE, Siblings, Silence
+from service.processes.peers import AT_ONCE, Peers, Silence
 
 PROBE_SECONDS = 2  # as long as those of kubernetes/ wait
 HEALTHS = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
@@ -24,14 +24,14 @@ HEALTHS = ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "siblings"
+    folder = tmp_path / "peers"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
 def first(small_files: Files, folder: Path) -> Iterator[Serving]:
-    with serving(small_settings(small_files), Siblings(folder, 0, 2)) as service:
+    with serving(small_settings(small_files), Peers(folder, 0, 2)) as service:
         yield service
 
 
@@ -41,10 +41,10 @@ def other(folder: Path, answer: bytes | None, number: int = 1, *, ready: bool = 
     when it is asked for its health."""
     held = []
 
-    def answering(door: socket.socket) -> None:
+    def answering(listener: socket.socket) -> None:
         while True:
             try:
-                connection, _ = door.accept()
+                connection, _ = listener.accept()
             except OSError:
                 return
             held.append(connection)
@@ -54,15 +54,15 @@ def other(folder: Path, answer: bytes | None, number: int = 1, *, ready: bool = 
                 connection.close()
 
     path = folder / str(number)
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(path))
-        door.listen()
-        thread = threading.Thread(target=answering, args=(door,))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=answering, args=(listener,))
         thread.start()
         try:
             yield
         finally:
-            door.shutdown(socket.SHUT_RDWR)
+            listener.shutdown(socket.SHUT_RDWR)
             thread.join()
             for one in held:
                 one.close()
@@ -101,7 +101,7 @@ def untold(service: Serving) -> str:
 
 def test_what_one_chooses_holds_for_all(folder: Path) -> None:
     """Also for who asks while it is being chosen."""
-    first, second = (Siblings(folder, number, 2) for number in range(2))
+    first, second = (Peers(folder, number, 2) for number in range(2))
     other_asks = threading.Event()
 
     def choose() -> str:
@@ -126,8 +126,8 @@ def test_one_that_is_not_there_yet_is_starting(first: Serving) -> None:
 
 def test_what_one_counted_that_has_ended_is_not_left_out(first: Serving, folder: Path) -> None:
     """It left its socket, by which it is known to have been there."""
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(folder / "1"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "1"))
     assert first.client.get("/livez").json() == {"status": "stuck"}
     assert first.client.get("/readyz").json() == {"status": "failed"}
     assert untold(first) == "one of the processes has ended"
@@ -155,12 +155,12 @@ def test_one_that_takes_up_no_connection_does_not_answer(folder: Path) -> None:
     """Also when more wait for it than the system lets: then a connection is none, which only writing to it shows."""
 
     async def ask() -> list[object]:
-        asked = (Siblings(folder, 0, 2).ask("health", seconds=0.5) for _ in range(20))
+        asked = (Peers(folder, 0, 2).ask("health", seconds=0.5) for _ in range(20))
         return list(await asyncio.gather(*asked, return_exceptions=True))
 
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(folder / "1"))
-        door.listen(1)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "1"))
+        listener.listen(1)
         told = {str(error) for error in asyncio.run(ask())}
     assert told == {"one of the processes did not answer within 0.5 seconds"}
 
@@ -191,7 +191,7 @@ def test_one_that_cannot_be_asked_for_now_is_not_stuck(
 
 
 def test_a_change_that_nobody_takes_may_be_asked_for_again(files: Files, tmp_path: Path) -> None:
-    with serving(small_settings(files, admin_key=KEY), Siblings(tmp_path, 1, 2)) as second:
+    with serving(small_settings(files, admin_key=KEY), Peers(tmp_path, 1, 2)) as second:
         answer = second.client.post("/v1/tasks/digits/load", headers=ADMIN)
         assert (answer.status_code, answer.json()["error"]) == (503, "one of the processes is starting")
         assert "retry-after" in answer.headers
@@ -199,7 +199,7 @@ def test_a_change_that_nobody_takes_may_be_asked_for_again(files: Files, tmp_pat
 
 def test_a_change_that_may_have_been_made_is_not_to_be_asked_for_again(files: Files, tmp_path: Path) -> None:
     with (
-        serving(small_settings(files, admin_key=KEY), Siblings(tmp_path, 1, 2)) as second,
+        serving(small_settings(files, admin_key=KEY), Peers(tmp_path, 1, 2)) as second,
         other(tmp_path, b"", 0, ready=True),
     ):
         answer = second.client.post("/v1/tasks/digits/load", headers=ADMIN)
@@ -224,7 +224,7 @@ def test_what_one_says_holds_for_all(first: Serving, folder: Path, told: str, ex
 
 
 def test_two_tell_each_other(first: Serving, folder: Path, small_files: Files) -> None:
-    with serving(small_settings(small_files), Siblings(folder, 1, 2)) as second:
+    with serving(small_settings(small_files), Peers(folder, 1, 2)) as second:
         assert statuses(first) == statuses(second) == [200, 200, 200, 200]
         assert first.metric("processes") == second.metric("processes") == 2
         assert first.metric("queue_limit") == 2 * second.runtime.settings.max_queue
@@ -241,8 +241,8 @@ async def test_to_end_while_another_asks_is_no_error(folder: Path, caplog: pytes
         await asyncio.Event().wait()
         return Message()
 
-    async with Siblings(folder, 0, 2).answering({"wait": wait}):
-        asking = asyncio.create_task(Siblings(folder, 1, 2).ask("wait"))
+    async with Peers(folder, 0, 2).answering({"wait": wait}):
+        asking = asyncio.create_task(Peers(folder, 1, 2).ask("wait"))
         await asked.wait()
     assert await asking == [Silence.LOST]
     assert caplog.text == ""

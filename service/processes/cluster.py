@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from service.errors import NotReadyError
 from service.processes.changes import CHANGE, Changes
 from service.processes.messages import Message
-from service.processes.siblings import AT_ONCE, Answer, Siblings, Silence
+from service.processes.peers import AT_ONCE, Answer, Peers, Silence
 from service.processes.sums import Sums, pack
 from service.runtime import Runtime, Status
 from service.tasks.watch import follow
@@ -31,15 +31,15 @@ class Health:
     stuck: bool
 
 
-class Whole:
+class Cluster:
     """A runtime, together with those of the other processes; changes: of its tasks, in all of them."""
 
-    def __init__(self, runtime: Runtime, siblings: Siblings) -> None:
+    def __init__(self, runtime: Runtime, peers: Peers) -> None:
         self.runtime = runtime
-        self._siblings = siblings
+        self._peers = peers
         self._drained = asyncio.Event()
         self._asking: asyncio.Task[Health] | None = None
-        self.changes = Changes(runtime, siblings, self.require_ready)
+        self.changes = Changes(runtime, peers, self.require_ready)
         runtime.metrics.tasks_behind.set_function(lambda: self.changes.behind)
 
     @asynccontextmanager
@@ -52,21 +52,21 @@ class Whole:
             _DRAINED: self._own_end,
             CHANGE: self.changes.follow,
         }
-        async with self._siblings.answering({**own, **further}):
+        async with self._peers.answering({**own, **further}):
             yield
             self._drained.set()
-            if not self._siblings.alone:
+            if not self._peers.alone:
                 with suppress(TimeoutError):
-                    await self._siblings.ask(_DRAINED, seconds=self.runtime.seconds_left)
+                    await self._peers.ask(_DRAINED, seconds=self.runtime.seconds_left)
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Until the end of the block the first process follows the task folder, if it is to be, and tells the others:
         each by itself they would number the generations by what they happened to see."""
         tasks = []
-        if self.runtime.settings.watch and self._siblings.first:
+        if self.runtime.settings.watch and self._peers.first:
             tasks.append(asyncio.create_task(self._follow()))
-        if not self._siblings.alone and self._siblings.first:
+        if not self._peers.alone and self._peers.first:
             tasks.append(asyncio.create_task(self.changes.share()))
         try:
             yield
@@ -83,7 +83,7 @@ class Whole:
 
     async def _ask_health(self) -> Health:
         try:
-            others = [self._told(told) for told in await self._siblings.ask(_HEALTH, seconds=AT_ONCE)]
+            others = [self._told(told) for told in await self._peers.ask(_HEALTH, seconds=AT_ONCE)]
         except TimeoutError:
             return Health("failed", stuck=True)
         every = [self._health(), *others]
@@ -102,7 +102,7 @@ class Whole:
     async def require_ready(self) -> None:
         """Raises NotReadyError until all processes are warm: one that starts would miss a change."""
         self.runtime.require_ready()
-        if not self._siblings.alone and (status := (await self.health()).status) in ("starting", "failed"):
+        if not self._peers.alone and (status := (await self.health()).status) in ("starting", "failed"):
             raise NotReadyError(f"one of the processes is {status}", passing=True)
 
     async def metrics(self) -> Collector:
@@ -113,7 +113,7 @@ class Whole:
                 taken for those of a service that began anew, and all that it counted before would be counted again.
         """
         try:
-            told = await self._siblings.ask(_METRICS)
+            told = await self._peers.ask(_METRICS)
         except TimeoutError as error:
             raise NotReadyError(str(error)) from error
         if Silence.ENDED in told or Silence.LOST in told:
@@ -132,7 +132,7 @@ class Whole:
         catalog = self.runtime.catalog
         for name in await self.runtime.administer(catalog.due):
             await self.runtime.administer(partial(catalog.look, name))
-            if not self._siblings.alone:
+            if not self._peers.alone:
                 self.changes.announce(name)
 
     def _health(self) -> Health:

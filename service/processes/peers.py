@@ -38,7 +38,7 @@ class Silence(Enum):
 
 
 @dataclass(frozen=True)
-class Siblings:
+class Peers:
     """The other processes that answer on the same port; without a folder there are none.
 
     folder: where each has a socket, named by its number; number: of this process, below count; count: of all; _met:
@@ -121,7 +121,7 @@ class Siblings:
         return self.folder / str(number)
 
 
-ALONE = Siblings()
+ALONE = Peers()
 
 
 async def _ask(socket: Path, word: str, about: Message) -> Message | Silence:

@@ -14,7 +14,7 @@ _TAKEN = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SECONDS = 10.0
 
 
-class Unaccepted:
+class AcceptErrorHandler:
     """Exception handler of an event loop. asyncio tries an accept that failed thousands of times a second, each with a
     traceback; here it is logged every ten seconds."""
 

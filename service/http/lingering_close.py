@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 CLOSE = (b"connection", b"close")
 
 
-class Lingering:
+class LingeringClose:
     """`receive` and `send` of a request, whose answer does not end before its body has come.
 
     A connection that is closed with bytes unread is reset, and the client loses what it has not read yet (RFC 9112,

@@ -8,7 +8,7 @@ from typing import Any
 import h11
 
 
-class HeadWithBody:
+class HeadCoalescer:
     """A transport for Uvicorn's protocol, which writes a head as soon as the application has begun its answer.
 
     Only the head is held, and only until anything follows it: a part of the body, though it may be empty, or the end of

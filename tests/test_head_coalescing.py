@@ -12,7 +12,7 @@ from classify_requests import CLASSIFY, IMAGES
 from serving import Serving
 
 from benchmarks.load import post
-from service.http.together import HeadWithBody
+from service.http.head_coalescing import HeadCoalescer
 
 RESPONSE = h11.Response(status_code=200, headers=[("content-length", "4")])
 
@@ -53,12 +53,12 @@ async def written(events: Iterable[h11.Event | None]) -> list[bytes]:
     connection.receive_data(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
     connection.next_event()
     transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
-    together, arrived = HeadWithBody(transport, connection), []
+    coalescer, arrived = HeadCoalescer(transport, connection), []
     for event in events:
         if event is None:
-            together.close()
+            coalescer.close()
         else:
-            together.write(connection.send(event) or b"")
+            coalescer.write(connection.send(event) or b"")
         try:
             arrived.append(theirs.recv(2**16))
         except BlockingIOError:

@@ -17,20 +17,20 @@ from service.model.heads import outputs
 from service.model.unpacked import Unpacked
 from service.model.work import Group, Output, Work
 
-Way = Literal["mixed", "captured", "folded"]
+ForwardPath = Literal["mixed", "captured", "folded"]
 
 
 @dataclass(frozen=True)
-class Passed:
+class BatchResult:
     """Answers of a batch, the seconds until they were there, and which path it took."""
 
     outputs: list[Output]
     seconds: float
-    path: Way
+    path: ForwardPath
 
 
-class Forwards:
-    """Forwards on one device; any thread may run them. captures: of forwards to replay, if there are any."""
+class BatchRunner:
+    """Runs batches on one device; any thread may run them. captures: of forwards to replay, if there are any."""
 
     def __init__(
         self, device: torch.device, dtype: torch.dtype, unpacked: Unpacked, captures: Captures | None = None
@@ -40,7 +40,7 @@ class Forwards:
         self._unpacked = unpacked
         self._captures = captures
 
-    def run(self, group: Group, works: Sequence[Work]) -> Passed:
+    def run(self, group: Group, works: Sequence[Work]) -> BatchResult:
         """The batch's outputs, one an image, each by its own task, and what they took; all tasks are of the group's
         family."""
         started = time.perf_counter()
@@ -54,9 +54,9 @@ class Forwards:
             embeddings, tokens, path = self._features(group, [weights[work.task] for work in works], images)
             # Copying to the CPU waits for the device, so that the clock sees all of the work.
             answers = outputs([work.task for work in works], weights, embeddings, tokens)
-        return Passed(answers, time.perf_counter() - started, path)
+        return BatchResult(answers, time.perf_counter() - started, path)
 
-    def timed(self, group: Group, works: Sequence[Work]) -> Passed:
+    def timed(self, group: Group, works: Sequence[Work]) -> BatchResult:
         """As `run`, to compare its time with others.
 
         Where the machine does other work meanwhile, a clock on the wall tells more of that. So if the calling thread
@@ -65,8 +65,8 @@ class Forwards:
         alone = self._device.type == "cpu" and torch.get_num_threads() == 1
         clock = time.thread_time if alone else time.perf_counter
         started = clock()
-        passed = self.run(group, works)
-        return replace(passed, seconds=clock() - started)
+        result = self.run(group, works)
+        return replace(result, seconds=clock() - started)
 
     def _upload(self, images: Sequence[Tensor]) -> Tensor:
         """[3, H, W] each to [B, 3, H, W] on the device."""
@@ -75,7 +75,7 @@ class Forwards:
         torch.stack(list(images), out=batch)
         return batch.to(self._device, non_blocking=pinned)
 
-    def _features(self, group: Group, each: Sequence[Weights], images: Tensor) -> tuple[Tensor, list[int], Way]:
+    def _features(self, group: Group, each: Sequence[Weights], images: Tensor) -> tuple[Tensor, list[int], ForwardPath]:
         """Embeddings [B, C] of normalised images [B, 3, H, W], each by its own task's weights; tokens of each."""
         family, reduced = group.family, group.reduced
         tokens = [family.tokens_out if reduced else family.tokens_in] * len(images)
@@ -84,7 +84,7 @@ class Forwards:
             if captured is not None:
                 return captured.features(each, images, reduced=reduced), tokens, "captured"
         folded = group.folded
-        path: Way = "mixed" if folded is None else "folded"
+        path: ForwardPath = "mixed" if folded is None else "folded"
         if reduced and family.template.tokens_vary:
             model = family.template.batched(each) if folded is None else folded.reduced
             sequences = model.tokens(images)
