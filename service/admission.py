@@ -1,4 +1,4 @@
-"""Who finds no place in the queue is told so at once: before the request is routed and its body is read."""
+"""Early admission control: if the queue is full, a request is refused before it is routed and its body is read."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _INFERRING = [*_QUEUED, *filter(infers, explain.router.routes)]
 
 
 def find_inferring(scope: Scope) -> bool:
-    """Whether a request that was not routed asks a route that infers; its scope then says which."""
+    """Whether a request that was not routed matches a route that infers; its scope is then updated as by the router."""
     return find_route(scope, _INFERRING)
 
 
 def check_queue(scope: Scope, runtime: Runtime) -> None:
-    """Refuses a request for which the full queue can have no place, as its route would if nothing else is wrong.
+    """Refuses a request to infer for which the full queue has no slot, as its route would after reading the body.
 
     Raises:
-        ForbiddenError, UnauthorizedError: who may not ask does not learn how much there is to do.
+        ForbiddenError, UnauthorizedError: if the client may not ask; it does not learn how busy the service is.
         UnknownTaskError, NotReadyError: if a task does not answer, whether the queue is full or not.
-        OverloadedError: if there is no place.
+        OverloadedError: if no slot is left.
     """
     if runtime.batcher.full and find_route(scope, _QUEUED):
         _admit(Request(scope), runtime)

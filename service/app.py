@@ -1,4 +1,4 @@
-"""Puts the service together."""
+"""Builds the ASGI application: engine, catalog, routes, middleware and exception handlers."""
 
 from __future__ import annotations
 
@@ -116,8 +116,7 @@ def _include_routes(app: FastAPI) -> None:
 def _watch_over(
     app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None, in_flight: InFlight
 ) -> None:
-    """Every request is checked and observed, and every error is answered in one form."""
-
+    """Adds what checks and observes every request, and answers every error in one form."""
     app.state.body_budget = body_budget = BodyBudget(settings.max_received)
     app.state.refused = lambda error: metrics.failures.labels(error.error_type).inc()  # what is no request
     metrics.received_bytes.set_function(lambda: body_budget.taken)

@@ -1,4 +1,4 @@
-"""Who may ask, and who may change tasks."""
+"""Authorization by Bearer keys: API keys for requests, the admin key for changes of tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCHEME = "bearer "
 
 
 def check_client(keys: Sequence[SecretStr], admin: SecretStr | None, authorization: str | None) -> None:
-    """Lets through whom one of the keys, or the admin's, says may ask; everybody, if there are no keys.
+    """Accepts a request with one of the API keys or the admin key, and every request if there are no API keys.
 
     authorization: the header of a request, decoded as Latin-1.
 
@@ -30,7 +30,7 @@ def check_client(keys: Sequence[SecretStr], admin: SecretStr | None, authorizati
 
 
 def check_admin(key: SecretStr | None, authorization: str | None) -> None:
-    """Lets through whom the admin key says may change tasks.
+    """Accepts a request with the admin key.
 
     authorization: the header of a request, decoded as Latin-1.
 

@@ -1,4 +1,4 @@
-"""A batch is what waits when a worker is free: no timer, one bounded queue, served in turn.
+"""Dynamic batching without a timer: a free worker takes a batch of what waits, in fair order, from a bounded queue.
 
     with batcher.admit(1) as reservation:  # refuses before any work is done
         images = await read()
@@ -59,7 +59,7 @@ class Batcher(Generic[Group, Item, Result]):
     """Collects the items of concurrent callers into batches of one group each.
 
     run: called in a thread of `pool` with a group and its items, returns one result an item, in their order.
-    kind: of an item; kinds share the time of the workers, so that none waits behind all items of another.
+    kind: of an item; kinds share the time of the workers, so that none waits behind all items of another kind.
     workers: how many batches run at once; max_batch: items in a batch; max_kinds: kinds in a batch; max_queue: items
     admitted and in no batch yet, beyond which a kind that has none among them may have another `max_batch`.
     """
@@ -191,7 +191,7 @@ class Batcher(Generic[Group, Item, Result]):
             task.add_done_callback(self._batches.pop)
 
     def _batch_size(self, waiting: int) -> int:
-        """Of how many items of a group with so many."""
+        """How many items the next batch takes of a group in which `waiting` items wait."""
         if others := len(self._waiting):  # if more workers are free than groups wait, they divide it
             share = waiting / max(1, self._free - others)
         else:  # all divide it, and what they run: none comes back to next to nothing because another took all
@@ -199,7 +199,7 @@ class Batcher(Generic[Group, Item, Result]):
         return min(self._max_batch, math.ceil(share))
 
     def _drop_expired(self) -> bool:
-        """Refuses what is past its deadline in the group that is next; whether anything waits."""
+        """Fails the items past their deadlines in the group that is next; returns whether anything still waits."""
         while self._waiting:
             expired = [one for one in self._waiting.first() if one[2].deadline.passed() or one[2].future.done()]
             for group, kind, entry in expired:

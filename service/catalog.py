@@ -1,4 +1,4 @@
-"""The tasks in the task folder: which there are, which answer, and why the others do not."""
+"""The tasks of the task folder: loading, replacing and removing them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from service.tasks.stamps import Stamps, status_of
 class Catalog(Entries):
     """The tasks of the files in a folder, and what becomes of them.
 
-    What changes entries is called in one thread, the loader's, so no two changes can cross.
+    Methods that change entries are called in one thread, the loader's, so that no two changes interleave.
 
     max_bytes: of a task file. keeps_content: whether somebody takes that of the files that are put into service.
 

@@ -1,4 +1,4 @@
-"""The moment until which a client waits for its answer."""
+"""The deadline of a request, by the clock of the event loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Deadline:
         return asyncio.get_running_loop().time() >= self.at
 
     def error(self) -> DeadlineExceededError:
-        """What the client is told when it is."""
+        """The error with which a request is answered once the deadline has passed."""
         return DeadlineExceededError(f"no answer was ready within {self.seconds:g} seconds")
 
     def limit(self, late: Callable[[], Exception] | None = None) -> Limit:
@@ -42,9 +42,9 @@ class Deadline:
 class Limit:
     """Cancels what runs inside `async with` at a time of the loop's clock, and raises what `late` makes instead.
 
-    What it cuts off is freed with the task, whatever the task held: nothing here is left knowing the task, which keeps
-    the error that ends it, which keeps this frame. The frame of a generator, as `contextlib` makes one, would keep it
-    until the garbage collector comes.
+    It leaves no reference cycle: a task that is cut off keeps its error, whose traceback keeps the frames of this
+    limit. If these referred to the task, as the frame of a generator of `contextlib` does, all that the task held would
+    stay in memory until the garbage collector runs.
     """
 
     def __init__(self, at: float, late: Callable[[], Exception]) -> None:

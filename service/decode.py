@@ -44,11 +44,12 @@ _REPEATED = {
 @dataclass(frozen=True)
 class Decoder:
     """Decodes still images in the threads of `pool`, and large ones, one after another, in the one thread of `large`:
-    who waits for its turn holds up no thread that could decode small ones.
+    a large image that waits holds up no thread that could decode small ones.
 
     formats: those accepted, by Pillow's names in lower case; max_pixels: of an image, before it is resized; ahead: how
-    many images are given to the pool at once, which takes them in order of time, and how many of a request wait to be:
-    with more those of others would wait behind all of them. at_once: pixels of the largest that is not large.
+    many images are submitted to `pool` at once, and how many of one request wait to be: the pool is first in, first
+    out, so images of other requests would wait behind all that are submitted. at_once: an image of more pixels is
+    large.
     """
 
     formats: tuple[str, ...]
@@ -74,7 +75,7 @@ class Decoder:
     ) -> list[list[Tensor]]:
         """For each image uint8 [3, H, W] as each preprocessing asks for; an image is decoded once.
 
-        kind: whose images these are, such as a task's; kinds take turns.
+        kind: whose images these are, such as a task's; images are decoded in rotation over kinds.
 
         Raises:
             BadImageError, TooLargeError, UnsupportedTypeError: saying which image it is if there are several.
@@ -143,7 +144,12 @@ def decode_image(data: bytes, formats: Sequence[str], max_pixels: int, at_once: 
 
 
 def open_image(data: bytes, formats: Sequence[str]) -> Image.Image:
-    """Reads the header of an image; unlike `Image.open`, which warns by a limit that is global to the process."""
+    """Reads the header of an image, without the process-wide limit of pixels at which `Image.open` warns.
+
+    Raises:
+        BadImageError: if it is empty, no image, or repeats what takes a decoder long.
+        UnsupportedTypeError: if it is of another format than `formats`.
+    """
     if not data:
         raise BadImageError("the image is empty")
     known = _known_formats(data)
@@ -170,7 +176,7 @@ class _Pieces(io.BytesIO):
         """As of any file.
 
         Raises:
-            OSError: when it has been read too often.
+            OSError: if it was read `_READS` times before.
         """
         self._left -= 1
         if self._left < 0:
@@ -179,7 +185,11 @@ class _Pieces(io.BytesIO):
 
 
 def check_size(image: Image.Image, max_pixels: int) -> None:
-    """Refuses by the header what is too large."""
+    """Checks the size of an image by its header.
+
+    Raises:
+        TooLargeError: if it has more than `max_pixels`, or a side of more than `MAX_SIDE`.
+    """
     width, height = image.size
     if any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", [])):
         max_pixels = min(max_pixels, _RUN_LENGTH)

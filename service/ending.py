@@ -1,5 +1,5 @@
-"""The end of a process: how long it may take, also with threads that do not end, as those that wait for a device that
-no longer answers."""
+"""Bounds on how long a process takes to end, even if threads hang, as those that wait for a device that no longer
+answers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _REST_SECONDS = 2.0
 
 
 def longest_end(settings: Settings) -> float:
-    """Seconds in which a process has ended that was told to, if it ever does."""
+    """The longest time in seconds that a process takes to end, from the signal on, unless it hangs."""
     answered = settings.shutdown_delay + math.ceil(settings.drain_seconds)  # as Uvicorn counts
     return answered + THREADS_SECONDS + TRACES_SECONDS + _REST_SECONDS
 
 
 def end_without(threads: Sequence[str]) -> NoReturn:
-    """Ends the process as one that failed. Python itself would wait for these threads."""
+    """Ends the process with the exit code `FAILED` without waiting for these threads, as Python itself would."""
     logger.error("the service ends without threads that do not end: %s", ", ".join(threads))
     logging.shutdown()
     os._exit(FAILED)

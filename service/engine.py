@@ -136,9 +136,9 @@ class Engine:
 
         mixed: warms a batch of several tasks up as well, where there may be one.
 
-        Tasks of a family share their timings, as do those that are folded. Those without a reducer have nothing to
-        compare, and where each image decides how many tokens it keeps only shadows can. What could not be timed is
-        tried again the next time.
+        Tasks of a family share their timings, and its folded tasks share others. Tasks without a reducer have nothing
+        to compare. Where each image decides how many tokens it keeps, timings of blank images say nothing of others,
+        and only shadows compare. What could not be timed is tried again the next time.
         """
 
         def seconds(reduced: bool) -> float:
@@ -203,8 +203,8 @@ class Engine:
         return groups(model, images)[0].cpu()
 
     def seconds(self, group: Group, task: LoadedTask, batch_size: int, *, several: bool = False) -> float:
-        """What a batch of blank images of the task takes, which is counted nowhere: of the processor if it is a CPU and
-        the calling thread alone computes. several: as if they were of several tasks."""
+        """Seconds that a batch of blank images of the task takes: CPU time if the calling thread alone computes, on a
+        CPU, else wall-clock time. No metric counts it. several: as if the images were of several tasks."""
         works = twins(task, batch_size) if several else [blank(task)] * batch_size
         return self._runner.timed(group, works).seconds
 

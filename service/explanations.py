@@ -1,4 +1,4 @@
-"""What merged in an image, shown beside the batches: few at once, so that they take no place from classification."""
+"""Explanations of which patches of an image merged, a few at once and outside the batches of classification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.model.work import Work
 
 Result = TypeVar("Result")
 
-MOST = 8  # under way, of which one computes
+MOST = 8  # in progress at once, of which one computes
 
 
 class Explanations:
@@ -53,7 +53,8 @@ class Explanations:
         [rows, columns]. It is called in the pool's thread.
 
         Raises:
-            BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError
+            BadImageError, TooLargeError, UnsupportedTypeError: if the image cannot be decoded.
+            DeadlineExceededError: at the deadline.
             UnsupportedError: if the task's reduction forms no groups.
         """
         async with deadline.limit():

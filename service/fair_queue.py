@@ -1,4 +1,4 @@
-"""The order in which those who wait are served."""
+"""A queue that is fair: over groups by start-time fair queueing, and over the kinds within a group by rotation."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ Entry = TypeVar("Entry", bound=Hashable)
 class FairQueue(Generic[Group, Kind, Entry]):
     """Entries by group, and in a group by kind; those of a kind keep their order.
 
-    In a group its kinds take turns, one entry each. Groups share what serves them in proportion to how many kinds wait
-    in them, where one that waits in several groups counts once: so a kind with many entries holds up nobody, whether
-    they are among others or in groups of their own. Who comes anew, or seldom, waits for a turn of each other at most.
-    This is start-time fair queueing (Goyal, Vin and Cheng, 1996), in which a group's time runs as fast as its share is
-    small.
+    Within a group the kinds are served round-robin, one entry each. Groups share the server in proportion to how many
+    kinds wait in them; a kind that waits in n groups counts as 1/n in each. So a kind with many entries delays no other
+    kind, whether they share a group or not. An entry of a kind that is new, or seldom waits, is served after at most
+    one turn of each other kind.
+
+    This is start-time fair queueing (Goyal, Vin and Cheng, 1996): the virtual time of a group advances by the cost of
+    its batches over its share.
     """
 
     def __init__(self) -> None:
-        # Ordered by who waits for longer; the innermost is an ordered set, which an entry can leave from anywhere.
+        # Each level in the order of waiting; the innermost is an ordered set, which any entry can leave.
         self._groups: dict[Group, dict[Kind, dict[Entry, None]]] = {}
-        self._starts: dict[Group, float] = {}  # of those that wait: whose is the least is next
-        self._ends: dict[Group, float] = {}  # of what they had, unless that is before now
-        self._now = 0.0  # the start of what was served last
+        self._starts: dict[Group, float] = {}  # virtual start times of those that wait: the least is next
+        self._ends: dict[Group, float] = {}  # virtual finish times of their last batches, if not before `_now`
+        self._now = 0.0  # virtual time: the start of the batch that was served last
 
     def __len__(self) -> int:
         """How many groups wait."""
@@ -51,16 +53,16 @@ class FairQueue(Generic[Group, Kind, Entry]):
             self._starts.pop(group, None)
 
     def first(self) -> list[tuple[Group, Kind, Entry]]:
-        """What waits in the group that is next, of which there is one at least."""
+        """All entries of the group that is next; the queue must not be empty."""
         group = self._next()
         return [(group, kind, entry) for kind, entries in self._groups[group].items() for entry in entries]
 
     def take(self, max_kinds: int, size: Callable[[int], int]) -> tuple[Group, list[Entry], Callable[[float], None]]:
-        """Takes a batch out of the group that is next. The callback that comes with it is to be called once, with what
-        the batch cost of what serves all, such as seconds.
+        """Takes a batch out of the group that is next: the group, its entries, and a callback that is to be called once
+        with the cost of the batch, such as the seconds for which it occupied the server.
 
-        size: how many entries to take, at least one, given how many wait in the group; it may look at the queue, in
-        which the group is no longer.
+        size: how many entries to take, at least one, given how many wait in the group. While it is called, the group is
+        not in the queue.
         """
         group, places = self._next(), Counter(kind for kinds in self._groups.values() for kind in kinds)
         kinds = self._groups.pop(group)

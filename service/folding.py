@@ -77,7 +77,7 @@ class Folding:
         return self._cache.look(task)
 
     def count(self, group: Group, works: Sequence[Work]) -> None:
-        """Told of every batch; a task that is hot by now is folded soon."""
+        """Counts a batch towards the shares of its tasks; one that has become hot is folded soon, in the pool."""
         for task in self._heat.add(Counter(work.task for work in works), apart=group.folded is not None):
             if self._settings.folded_bytes and task.family.template.foldable and not self._closed:
                 self._pool.submit(self._try, task)
@@ -117,11 +117,11 @@ class Folding:
                 self._cache.discard(task)
 
     def retain(self) -> None:
-        """Takes out what is no longer in service; told after every change of it."""
+        """Drops the instances of tasks that are no longer in service; to be called after every change of these."""
         self._cache.retain(self._serving())
 
     def close(self) -> None:
-        """Begins nothing more."""
+        """Folds and times nothing more, once what is in progress ends."""
         self._closed = True
 
     def _try(self, task: LoadedTask) -> None:

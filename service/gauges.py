@@ -1,4 +1,4 @@
-"""Gauges of what serves, with what, and of its limits: beside those of `metrics`, in its registry."""
+"""Gauges of the engine, the catalog and the settings, in the registry of `metrics`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from service.tasks.entry import State
 
 
 def add_gauges(metrics: Metrics, settings: Settings, engine: Engine, catalog: Catalog) -> None:
-    """Adds fpet_build_info, fpet_processes, fpet_queue_limit and fpet_tasks, which the catalog is asked for at every
-    collection, and tells fpet_resident_bytes of most kinds."""
+    """Adds fpet_build_info, fpet_processes, fpet_queue_limit and fpet_tasks, and sets fpet_resident_bytes of all kinds
+    but `folded`. The catalog is asked at every collection."""
     registry = metrics.registry
     build = Info("fpet_build", "What serves: versions, and where and in which type it computes.", registry=registry)
     build.info(

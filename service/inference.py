@@ -37,7 +37,7 @@ class Inference:
 
 
 class Inferences:
-    """Asks tasks about images."""
+    """Inferences by tasks: admission to the queue, decoding, batching and statistics."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Inferences:
         """Reserves a queue slot for an image for each of the tasks, before any has been read.
 
         Raises:
-            OverloadedError: if there are too few; it counts as a request to each of the tasks.
+            OverloadedError: if too few are free; this counts as a failed request to each of the tasks.
         """
         with ExitStack() as stack:
             try:
@@ -81,8 +81,10 @@ class Inferences:
 
         Raises:
             OverloadedError: before anything is decoded, if there are too few queue slots for all of the images.
-            InvalidRequestError: if the model overflows.
-            BadImageError, TooLargeError, UnsupportedTypeError, DeadlineExceededError, BatchError
+            BadImageError, TooLargeError, UnsupportedTypeError: if an image cannot be decoded.
+            InvalidRequestError: if a logit is not finite.
+            DeadlineExceededError: at the deadline.
+            BatchError: if a batch of the images failed.
         """
         loop = asyncio.get_running_loop()
         with self._counted(tasks):
@@ -99,11 +101,13 @@ class Inferences:
     async def pixels(
         self, reservation: Reservation, task: LoadedTask, pixels: Tensor, *, reduced: bool, deadline: Deadline
     ) -> Inference:
-        """[N, 3, H, W] of the size that the task asks for to its outputs: uint8, or float32 normalised as it asks.
+        """Pixels to outputs: [N, 3, H, W] of the size that the task asks for, uint8, or float32 normalised as it asks.
 
         Raises:
-            OverloadedError, DeadlineExceededError, BatchError
-            InvalidRequestError: if the model overflows.
+            OverloadedError: if there are too few queue slots for all of the images.
+            InvalidRequestError: if a logit is not finite.
+            DeadlineExceededError: at the deadline.
+            BatchError: if a batch of the images failed.
         """
         with self._counted([task]):
             self._batcher.top_up(reservation, len(pixels))

@@ -1,4 +1,4 @@
-"""The encoded images in a request's body, read with a running limit: the three ways to send them."""
+"""The encoded images in a request's body: one as it is, several in a form, or several in JSON; read up to a limit."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ def _require_short(length: int, max_bytes: int) -> None:
 
 
 def _arriving(deadline: Deadline) -> Limit:
-    """The limit for a body to arrive in, which says whose it was."""
+    """The time limit for a body to arrive; its error says whether the client or the service set it."""
     kind = DeadlineExceededError if deadline.asked_for else SlowRequestError
     return deadline.limit(lambda: kind(f"the body did not arrive within {deadline.seconds:g} seconds"))
 
 
 async def _behind_preamble(chunks: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator[bytes]:
-    """A form from its first boundary on: what comes before means nothing (RFC 2046, section 5.1.1)."""
+    """A form from its first boundary on; a preamble before it is ignored (RFC 2046, section 5.1.1)."""
     start, found = b"\n--" + boundary, False
     held = b"\n"  # the first line begins without one
     async for chunk in chunks:

@@ -1,5 +1,5 @@
-"""How much JSON is parsed: all that it holds becomes objects of Python, of many times its bytes, as does what is wrong
-with it, and every thread waits meanwhile."""
+"""A limit on the values of a JSON document: parsing makes Python objects of many times its bytes, also of what is wrong
+with it, and keeps the interpreter lock meanwhile."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ _MAX_FIELDS = 2**14
 
 
 def check_json_size(text: bytes) -> None:
-    """Before it is parsed: strings may hold commas, colons and brackets too, but images in base64 do not.
+    """Checks a document before it is parsed, by counting commas, colons and brackets.
+
+    Those inside strings count too; images in base64 have none.
 
     Raises:
-        TooLargeError
+        TooLargeError: if it may have too many values, arrays and objects, or fields.
     """
     if text.count(b",") >= _MAX_VALUES:
         raise TooLargeError(f"the JSON has more than {_MAX_VALUES} values; send tensors as binary data")

@@ -1,4 +1,4 @@
-"""The threads of a service, each kind for one purpose."""
+"""The thread pools of a service, one for each purpose."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from service.worker_threads import BACKGROUND, COMPUTING, DECODING, torch_thread
 
 
 class Pools:
-    """forwards: answer requests; decode, large: their images, the latter one after the other; loader: changes the
-    catalog; folder: folds tasks; explainer: draws what was merged; calibrator: times beside all these.
+    """forwards: run batches; decode: decodes images, in `decoders` threads; large: decodes large images, one after the
+    other; loader: changes the catalog; folding: folds tasks; explainer: computes explanations; calibrator: times
+    forwards in the background.
 
-    on_cpu: whether forwards compute on the processor. decoders: how many threads `decode` has.
+    on_cpu: whether forwards compute on the CPU.
     """
 
     def __init__(self, settings: Settings, way: Parallelism, *, on_cpu: bool) -> None:
@@ -28,7 +29,7 @@ class Pools:
         self.calibrator = torch_threads("calibrator", 1, way.threads, BACKGROUND)
 
     def end(self, until: float) -> None:
-        """Ends the threads; if one has not by that time of the monotonic clock, the process, as one that failed."""
+        """Ends the threads; if one still runs at that time of the monotonic clock, ends the process as failed."""
         others = self.loader, self.calibrator, self.explainer, self.folding, self.decode, self.large
         # First the forwards: a loader that is still at the tasks from the start waits for them.
         for pool in (self.forwards, *others):

@@ -1,4 +1,4 @@
-"""A process in which requests are answered beside threads that compute."""
+"""One process of the service, in which an event loop answers requests beside threads that compute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _YOUNG = 10_000
 
 
 def prepare(settings: Settings, peers: Peers = ALONE) -> Server:
-    """Loads all that lasts as long as the process.
+    """Loads the service and returns the server, which does not listen yet.
 
     Raises:
         FpetError: if the backbone or the task folder cannot be used.
@@ -46,7 +46,7 @@ def serve(server: Server, sockets: list[socket.socket] | None = None) -> int:
 
 
 def settle() -> None:
-    """Call it once, when all that lasts as long as the process has been loaded, such as modules and the backbone.
+    """Tunes the interpreter for serving; to be called once, when modules and the backbone are loaded.
 
     The garbage collector walks all objects from time to time, while every thread waits. torch and what it brings are
     hundreds of thousands, none of them garbage ever; from here on they are left out.

@@ -1,4 +1,4 @@
-"""Which of some routes a request asks for, found before the router is."""
+"""Matches requests with some routes before the application's router runs."""
 
 from collections.abc import Iterable
 

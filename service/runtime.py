@@ -1,4 +1,4 @@
-"""The running service: its parts, its start and end, and the way of images through it."""
+"""The running service: its parts, its start and its end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Status = Literal["starting", "ready", "draining", "failed"]
 
 
 class Runtime:
-    """What requests are served with; `status` says whether they are."""
+    """The parts with which requests are served; `status` says whether they are."""
 
     def __init__(self, settings: Settings, metrics: Metrics, engine: Engine, catalog: Catalog) -> None:
         self.settings = settings
@@ -85,7 +85,7 @@ class Runtime:
         metrics.longest_batch.set_function(lambda: self.batcher.longest)
 
     def _parallelism(self) -> Parallelism:
-        """How many forwards at once and in how many threads each; on a GPU one, whose thread only gives it work."""
+        """How many forwards at once and in how many threads each; on a GPU one, whose thread only launches kernels."""
         settings, engine = self.settings, self.engine
         used = share_of_cores(settings.processes) if engine.device.type == "cpu" else 1
         ways = candidates(used, settings.workers, settings.threads)
@@ -188,7 +188,7 @@ class Runtime:
         return await _run_in(self.pools.loader, apply)
 
     async def fold(self, change: Callable[[], Result]) -> Result:
-        """Calls what folds a task, or no longer, in the thread for that."""
+        """Calls what pins or unpins a task in the thread that folds."""
         return await _run_in(self.pools.folding, change)
 
     def _families(self) -> Collection[LoadedTask]:
@@ -210,18 +210,18 @@ class Runtime:
             logger.exception("timing the task %s failed", task.header.name)
 
     def stop(self) -> None:
-        """Told when the service is to end: it is not ready any more, and has its time for what it has accepted."""
+        """Begins the shutdown: the service is no longer ready, and the time for what it has accepted starts to run."""
         self.status = "draining"
         self._end = min(self._end, time.monotonic() + self.settings.shutdown_delay + self.settings.drain_seconds)
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that are left, once it is told to end, for what it has accepted; infinite before."""
+        """Seconds of the shutdown that are left for what was accepted; infinite before it begins."""
         return max(0.0, self._end - time.monotonic())
 
     async def close(self) -> None:
-        """Answers what was admitted and ends the threads; if one of them does not end, the process does all the same,
-        with the exit code 1."""
+        """Answers what was admitted and ends the threads. If one of them does not end, ends the process with the exit
+        code 1."""
         self.stop()
         self.folding.close()
         await self.batcher.drain()

@@ -1,4 +1,4 @@
-"""Which share of what happens is looked at closely."""
+"""Samples a share of events, of which at most one is processed at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Sampler:
-    """Says of every n-th that it is due, n = 1 / share, and of none while another is still being looked at."""
+    """Every n-th event is due, n = 1 / share, but none while a sampled one is still being processed."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -15,7 +15,7 @@ class Sampler:
         self._lock = threading.Lock()
 
     def due(self) -> bool:
-        """Called once for each; if it says yes, `done` is to be called."""
+        """Whether to sample this event; to be called once for each. If true, `done` must be called."""
         with self._lock:
             self._owed = min(self._owed + self._share, 1.0)
             if self._busy or self._owed < 1:
@@ -24,6 +24,6 @@ class Sampler:
             return True
 
     def done(self) -> None:
-        """The next may be due."""
+        """Ends the processing of the sampled event."""
         with self._lock:
             self._busy = False

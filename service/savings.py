@@ -1,4 +1,4 @@
-"""What token reduction saved, as the counters of `metrics` tell it."""
+"""What token reduction saved, computed from the counters of `metrics`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.task_labels import OTHER
 
 
 def savings(snapshot: MetricsSnapshot, labels: Iterable[str]) -> list[TaskSavings]:
-    """What the counters said about reduced forwards, by task label, so that no two pages can disagree."""
+    """The savings of each task label by one snapshot of the counters; `_other` is left out if it has no images."""
     all_labels = [_saving(snapshot, task) for task in labels]
     return [saving for saving in all_labels if saving.task != OTHER or saving.images]
 

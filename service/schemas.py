@@ -173,13 +173,13 @@ class Savings(Schema):
 
 
 class Status(Schema):
-    """Health."""
+    """Health of the service."""
 
     status: str = Field(examples=["ready"])
 
 
 class Error(Schema):
-    """Every error."""
+    """The answer to a request that failed."""
 
     error: str = Field(description="one sentence")
     error_type: str

@@ -1,4 +1,4 @@
-"""The start of a process, in which there is nothing yet that a signal would have to end in order."""
+"""Signals during the start of a process, while nothing needs an orderly shutdown yet."""
 
 from __future__ import annotations
 

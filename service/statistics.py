@@ -1,4 +1,4 @@
-"""What each task's requests came to: counters beside those of `metrics`, in its registry."""
+"""Inferences by task and outcome, counted in the registry of `metrics`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Stage = Literal["decode", "queue", "inference"]
 
 @dataclass(frozen=True)
 class Total:
-    """How often, and for how long in all."""
+    """The number of events, and their total duration."""
 
     count: int
     seconds: float
 
 
 class Statistics:
-    """Inferences by task, in all of their ways into the service, since it started."""
+    """Counters of inferences by task, over both protocols, since the start of the service."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._tasks = metrics.tasks

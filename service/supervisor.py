@@ -34,8 +34,8 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass
 class _Processes:
-    """Those that were started; patience: seconds in which they end once they are told to; received: the signals that
-    were handed on to them."""
+    """The processes that were started; patience: seconds in which they must end once they are told to; received: the
+    signals that were handed on to them."""
 
     patience: float
     started: list[BaseProcess] = field(default_factory=list)
@@ -64,7 +64,7 @@ class _Processes:
         return None
 
     def end(self) -> None:
-        """Tells them to stop, unless somebody did, and kills those that do not in time."""
+        """Tells them to stop, unless they were told, and kills those that do not end in time."""
         if not self.received:
             self._signal(signal.SIGTERM)
         for number, process in enumerate(self.started):
@@ -146,7 +146,7 @@ def _listeners(settings: Settings) -> Iterator[list[list[socket.socket]]]:
 
 
 def _start(processes: _Processes, settings: Settings, peers: Peers, sockets: Sequence[socket.socket]) -> Connection:
-    """Starts one of them; returns where it tells why it cannot begin, if it cannot."""
+    """Starts a process; returns the pipe in which it says why it cannot begin, if it cannot."""
     context = multiprocessing.get_context("spawn")
     complaint, complaining = context.Pipe(duplex=False)
     processes.add(context.Process(target=_serve, args=(settings, peers, sockets, complaining)))
@@ -174,7 +174,7 @@ def _reason(complaint: Connection) -> str | None:
 
 
 def _serve(settings: Settings, peers: Peers, sockets: Sequence[socket.socket], complaining: Connection) -> None:
-    """What each of them does. Signals reach it through its parent alone, whose end it does not outlive."""
+    """The main function of each process. Its parent alone sends it signals, and it does not outlive its parent."""
     from service.process import prepare, serve  # noqa: PLC0415
 
     assert peers.folder is not None, "it is one of several"

@@ -1,4 +1,4 @@
-"""Which tasks are told apart in the metrics: a limited number, whatever comes and goes in the life of a process."""
+"""The values of the metrics' label `task`: a limited number, however many tasks come and go."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Metric = TypeVar("Metric", Counter, Gauge)
 
 
 class TaskLabels:
-    """The values of the label `task`; any thread may read them, one changes them. most: beside `OTHER`.
+    """Labels of tasks, at most `most` beside `OTHER`; any thread may read them, one thread changes them.
 
-    What is counted in the very moment in which its label goes may bring a series of it back, which nothing reads.
+    A count at the very moment in which its label is removed may create one of its series anew, which nothing reads.
     """
 
     def __init__(self, most: int) -> None:
@@ -32,7 +32,7 @@ class TaskLabels:
         return sorted({OTHER, *self._own})
 
     def on(self, metric: Metric) -> Metric:
-        """The metric, which has the label; its series are removed with the labels of their tasks."""
+        """Registers a metric that has the label `task`: its series are removed with the labels; returns the metric."""
         self._metrics.append(metric)
         return metric
 
@@ -41,9 +41,10 @@ class TaskLabels:
         return self.on(Counter(name, text, ("task", *labels), namespace="fpet", registry=registry))
 
     def add(self, task: str) -> bool:
-        """Gives a task that comes into service a label of its own, if need be that of one that left; whether it is new.
+        """Gives a task that comes into service a label of its own; returns whether the label is new.
 
-        Until then the series of a task that left stay as they are, so that its last counts are still collected.
+        If there are no more labels, that of the task that left service first is removed, or the task has none. Until
+        then the series of a task that left stay, so that its last counts are still collected.
         """
         self._left.pop(task, None)
         if task in self._own:
@@ -56,7 +57,7 @@ class TaskLabels:
         return True
 
     def leave(self, task: str) -> None:
-        """Tells that a task is out of service."""
+        """Notes that a task is out of service, and its label may be removed."""
         if task in self._own:
             self._left[task] = None
 

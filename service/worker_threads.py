@@ -1,4 +1,4 @@
-"""Pools of threads that can be ended in time, in each of which torch computes in its own number of threads."""
+"""Thread pools that can be ended within a time limit, with a number of torch threads for each of their threads."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class Threads(ThreadPoolExecutor):
         self._own = own
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """As the pool does, but what is cancelled keeps nothing: the pool holds a call until a thread comes to it, and
-        the image of a request that is over would wait there, in no count."""
+        """As the base class does, but a cancelled call releases its arguments at once. The base class keeps a call
+        until a thread takes it from the queue, and with it the image of a request that is over, which nothing counts.
+        """
         held = [partial(call, *args, **options)]
 
         def made() -> Any:
@@ -46,8 +47,8 @@ class Threads(ThreadPoolExecutor):
         return future
 
     def end(self, until: float) -> list[str]:
-        """Leaves undone what no thread has begun, and waits for the threads until that time of the monotonic clock; the
-        names of those that have not ended by then."""
+        """Cancels the calls that no thread has begun, and waits for the threads until that time of the monotonic clock;
+        returns the names of those that have not ended by then."""
         self.shutdown(wait=False, cancel_futures=True)
         for thread in self._own:
             thread.join(max(0.0, until - time.monotonic()))
@@ -55,7 +56,7 @@ class Threads(ThreadPoolExecutor):
 
 
 def torch_threads(name: str, count: int, threads: int, niceness: int = COMPUTING) -> Threads:
-    """A pool of threads in each of which torch computes in so many threads; they yield to those that do not compute."""
+    """A pool of threads in each of which torch computes in `threads` threads; niceness: added to the process's own."""
 
     def begin() -> None:
         _be_nice(niceness)

@@ -1,4 +1,4 @@
-"""What is said of connections that cannot be accepted, as while a process has no descriptor left."""
+"""The log of connections that cannot be accepted, as while the process has no file descriptor left."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _SECONDS = 10.0
 
 
 class AcceptErrorHandler:
-    """Exception handler of an event loop. asyncio tries an accept that failed thousands of times a second, each with a
-    traceback; here it is logged every ten seconds."""
+    """Exception handler of an event loop. asyncio retries a failed accept thousands of times a second and reports each
+    with a traceback; this handler logs one line every ten seconds."""
 
     def __init__(self) -> None:
         self._said = -math.inf
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Called with what nobody else has handled."""
+        """Called with every exception that nothing else in the loop has handled."""
         error = context.get("exception")
         if not (isinstance(error, OSError) and error.errno in _TAKEN and "socket" in context):
             loop.default_exception_handler(context)

@@ -1,10 +1,10 @@
-"""A body in tiny chunks (RFC 9112, section 7.1), each of which takes as long to read as one of a kilobyte."""
+"""A limit on tiny chunks of a body (RFC 9112, section 7.1): each takes as long to read as a chunk of a kilobyte."""
 
 from __future__ import annotations
 
 import h11
 
-# Of a scope's state, if the rest of its body is not read because it comes in tiny chunks.
+# Key of a scope's state, if the rest of its body is not read because it comes in tiny chunks.
 IN_TINY_CHUNKS = "in_tiny_chunks"
 
 LEAST = 64  # bytes in a chunk that is not tiny
@@ -12,20 +12,20 @@ _TINY = 500  # chunks that a body may have
 
 
 class Chunks:
-    """Those of one body, as they come.
+    """A token bucket for the chunks of one body.
 
-    Every chunk takes something of what a body is granted, and its bytes give something back, but never more than was
-    granted first: large chunks do not pay for a rush of tiny ones.
+    Every chunk takes one token, and every `LEAST` bytes give one back, up to the `_TINY` tokens of the start: so large
+    chunks do not pay for many tiny ones.
     """
 
     def __init__(self) -> None:
-        self._granted: float = _TINY
+        self._tokens: float = _TINY
 
     def add(self, data: h11.Data) -> None:
         """Counts a chunk, or a part of one; bodies without chunks are never tiny."""
-        self._granted = min(_TINY, self._granted + len(data.data) / LEAST) - data.chunk_end
+        self._tokens = min(_TINY, self._tokens + len(data.data) / LEAST) - data.chunk_end
 
     @property
     def tiny(self) -> bool:
-        """Whether too many of them were."""
-        return self._granted < 0
+        """Whether too many of the chunks were tiny."""
+        return self._tokens < 0

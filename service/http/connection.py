@@ -1,4 +1,4 @@
-"""HTTP/1.1 as h11 reads it, within what one client may cost the others."""
+"""The server's side of an h11 connection, with limits on what one client may cost the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Connection(h11.Connection):
 
     @property
     def takes_no_time(self) -> bool:
-        """Whether what comes next is read as it is: a body that has a length, or what nobody looks at."""
+        """Whether the next bytes take no parsing: those of a body with a Content-Length, or what is ignored."""
         return self.in_tiny_chunks or (self.their_state is h11.SEND_BODY and not self._chunked)
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:

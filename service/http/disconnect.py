@@ -1,4 +1,4 @@
-"""Work that ends when nobody waits for it any more."""
+"""Cancels work whose client has disconnected."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Result = TypeVar("Result")
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
     """The result of `work`, which is cancelled when the client closes its connection.
 
-    The request's body must have been read. Who cancels the caller meanwhile is told so, as by `asyncio.timeout`.
+    The request's body must have been read. If somebody else cancels the caller, that cancellation is passed on.
 
     Raises:
-        ClientGoneError: in place of the cancelled work.
+        ClientGoneError: if the client closed its connection first.
     """
     caller = asyncio.current_task()
     assert caller is not None

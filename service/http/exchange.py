@@ -16,7 +16,7 @@ from service.http.request_id import HEADER, new_id
 # By RFC 9110 and RFC 5789; clients may invent others, which are told apart nowhere.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
 
-# Of a scope's state, if its connection was ended because the client did not read: no answer, or no whole one, went out.
+# Key of a scope's state, if its connection ended because the client did not read: no answer, or not all of it, left.
 UNTAKEN = "untaken"
 
 _INFERS = "infers"
@@ -46,8 +46,8 @@ class Exchange:
 
     at: time.time() of its arrival; client: address; traceparent, tracestate: by W3C's Trace Context; route: template
     of the path, None if no route matched; infers: whether the route asks tasks about images; seconds: that it took;
-    received, sent: bytes of the bodies; held: those received that take room; error_type: as the client was told;
-    trace_id: 32 hex digits.
+    received, sent: bytes of the bodies; held: received bytes that count in the body budget; error_type: as the client
+    was told; trace_id: 32 hex digits.
     """
 
     id: str

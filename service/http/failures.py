@@ -1,4 +1,4 @@
-"""Any exception to its answer: the one place where errors become HTTP."""
+"""The HTTP answer to every exception."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """The answer to an error of ours, of FastAPI's, of the router's, or one that nobody foresaw.
+        """The answer to a ServiceError, a validation error of FastAPI's, an HTTPException of the router's, or any other
+        exception.
 
-        The last tells the client nothing but the id of its request, under which the log has the rest.
+        Of the last the client learns only the id of its request, under which the log has the traceback.
         """
         match error:
             case ServiceError():

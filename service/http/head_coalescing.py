@@ -1,4 +1,4 @@
-"""The head of an answer leaves with the first of its body: one packet, and one call of the system, instead of two."""
+"""Write coalescing: an answer's head and the first part of its body leave in one packet, by one system call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HeadCoalescer:
     def __init__(self, transport: asyncio.Transport, connection: h11.Connection) -> None:
         self._transport = transport
         self._connection = connection
-        self._within = False  # an answer of which the head was written
+        self._within = False  # an answer whose head was written
         self._head = b""
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a request's head may hold, and that its body is HTTP; limits on bodies are kept where bodies are read."""
+"""Checks of a request's head, and that its body is HTTP; the size of a body is checked where it is read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.types import Scope
 
 from service.errors import BadRequestError, HeadTooLargeError
 
-# Of a scope's state, if its body turned out to be no HTTP, of which nothing more is read: what its client is told.
+# Key of a scope's state, if its body turned out to be no HTTP and is not read further: the message for the client.
 NO_HTTP = "no_http"
 
 MAX_HEAD_BYTES = 16 * 2**10  # of path, query and headers together

@@ -1,4 +1,4 @@
-"""A client that is still sending when it is answered can read its answer, even if its connection then ends."""
+"""Lingering close: a client that is still sending when it is answered can read the answer before the end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ CLOSE = (b"connection", b"close")
 
 
 class LingeringClose:
-    """`receive` and `send` of a request, whose answer does not end before its body has come.
+    """Wraps `receive` and `send` of a request; the answer does not end before the request's body has arrived.
 
     A connection that is closed with bytes unread is reset, and the client loses what it has not read yet (RFC 9112,
-    section 9.6). So if it is to be closed, what still comes is read and dropped, for at most so many seconds, once all
-    of the answer is sent. On connections that are kept, the server does the same.
+    section 9.6). So on a connection that is to be closed, the rest of the body is read and dropped for at most
+    `seconds`, after all of the answer was sent. On connections that are kept alive, Uvicorn does the same.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, seconds: float) -> None:
@@ -31,7 +31,7 @@ class LingeringClose:
 
     @property
     def held_back(self) -> bool:
-        """Whether the client still waits to hear that its body is wanted (RFC 9110, section 10.1.1)."""
+        """Whether the client still waits for `100 Continue` before it sends its body (RFC 9110, section 10.1.1)."""
         return not self._asked and (b"expect", b"100-continue") in (
             (name, value.lower()) for name, value in self._headers
         )

@@ -1,4 +1,4 @@
-"""Addresses to listen at, looked at and bound before anything is loaded."""
+"""Listening sockets; addresses are checked and bound before anything is loaded."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # as those of IPv6, where
 
 
 def require_free(host: str, port: int) -> None:
-    """Looks whether the address can be had, and another does not listen there already.
+    """Checks that the address can be bound.
 
     Raises:
-        UnsupportedError: if one does, the port is not for everybody, or the host has no address here.
+        UnsupportedError: if another process listens there, the port needs privileges, or the host has no address here.
     """
     for one in bind(host, port):
         one.close()
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
-    """A socket for each address of the host that there is on this machine.
+    """A bound socket for each address of the host that this machine has.
 
-    port: 0 for a free one, the same at all of them. shared: as soon as several listen at one address, the system gives
-    each connection to one of them. Only who runs as the same user can bind another.
+    port: 0 for a free one, the same at all addresses. shared: processes of the same user can bind further sockets to
+    the address (SO_REUSEPORT); the system gives each connection to one of those that listen.
 
     Raises:
-        UnsupportedError: if no address can be bound, or one is taken by somebody else.
+        UnsupportedError: if no address can be bound, or one is taken by another process.
     """
     sockets: list[socket.socket] = []
     missing = OSError(errno.EADDRNOTAVAIL, "no address")
@@ -52,14 +52,16 @@ def bind(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
 
 @contextmanager
 def claimed(host: str, sockets: Sequence[socket.socket]) -> Iterator[None]:
-    """Nobody else claims their addresses, those of the host, until the end of the block, or of the process, however it
-    ends.
+    """Claims the addresses of the sockets until the end of the block, or of the process, however it ends.
 
-    Sockets that share an address keep nobody from it who shares it too, and nobody at all until they listen. The names
-    that are taken here are no files, and belong to the network whose addresses they name.
+    A shared address is open to others that share it, and to everybody until its sockets listen; a claim keeps another
+    service away. Claims are Unix sockets with abstract names: they are no files, and belong to the network namespace of
+    the addresses.
+
+    host: that of the sockets, for the error.
 
     Raises:
-        UnsupportedError: if another has claimed one of them.
+        UnsupportedError: if another process has claimed one of the addresses.
     """
     with ExitStack() as stack:
         for address, port in (one.getsockname()[:2] for one in sockets):

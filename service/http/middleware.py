@@ -1,4 +1,4 @@
-"""Around every request: it has an id and limits, is timed and observed, and whatever happens, it is answered."""
+"""The outer middleware: every request has an id and limits, is timed and observed, and is answered whatever happens."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _TINY = f"the body comes in too many chunks of fewer than {LEAST} bytes; send la
 class Observed:
     """ASGI middleware; counts the requests that ask tasks about images.
 
-    checks: called with the scope of every request, which is refused with what they raise. find_route: called with the
-    scope of one that came to no route, to say which it would have asked if that infers. draining: whether the service
-    is about to stop. Its answers then close their connections: a client that goes on sending on one would otherwise
-    meet its end with a request on the way. patience: seconds in which the rest of a body may come that was answered
-    before, if its connection is to be closed. body_budget: what the bodies of requests to infer take of until those are
-    answered, whether or not the client reads that. in_flight: what is told of every request. observers: called with
-    every exchange at its end, within its request.
+    checks: called with the scope of every request; what they raise refuses it. find_route: called with the scope of a
+    request that was not routed, to find the route that infers which it asked for, if any. draining: whether the service
+    is about to stop; answers then close their connections, so that no further request is sent on a connection that is
+    about to end. patience: seconds for the rest of a body that was answered before it had arrived, if its connection is
+    to be closed. body_budget: counts the bodies of requests to infer until these are answered, whether or not the
+    client reads the answers. in_flight: tracks every request. observers: called with every exchange at its end, within
+    its request.
     """
 
     app: ASGIApp

@@ -1,4 +1,4 @@
-"""Targets that name the host, as those of requests to a proxy do (RFC 9112, section 3.2.2)."""
+"""Request targets in absolute form, as requests to a proxy have them (RFC 9112, section 3.2.2), into origin form."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MAX_PORT = 2**16 - 1
 
 
 def in_origin_form(request: h11.Request) -> h11.Request:
-    """The same request with path and query alone as its target; the host that was there is the header's instead.
+    """The same request with path and query alone as its target; the target's host replaces that of the header.
 
     Raises:
-        h11.RemoteProtocolError: if what is in the place of a host can be none.
+        h11.RemoteProtocolError: if the target has no valid host.
     """
     absolute = _ABSOLUTE.match(request.target)
     if absolute is None:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for clients that may be slow, at sending and at reading, but not forever."""
+"""Uvicorn's HTTP/1.1 protocol with timeouts for clients that send or read slowly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LITTLE = 2**13
 _MUCH = 2**16
 
 
-class _Impatient(H11Protocol):
+class _TimedProtocol(H11Protocol):
     patience: float
     refuse: Callable[[ServiceError], None]
     conn: Connection
@@ -151,19 +151,20 @@ class _Impatient(H11Protocol):
         self.transport.abort()  # to close would wait for the client to read
 
 
-def impatient(seconds: float, refused: Callable[[ServiceError], None]) -> type[H11Protocol]:
-    """Uvicorn's protocol, which ends a connection whose client does not send a whole head within so many seconds.
+def timed_protocol(seconds: float, refused: Callable[[ServiceError], None]) -> type[H11Protocol]:
+    """Uvicorn's protocol with a timeout of so many seconds for each of these; the connection ends when one passes:
 
-    They count from the connection, and for further requests from the first byte: bodies have a deadline of their own,
-    and so have connections that are idle between requests. The rest of a body that was answered before it had come, and
-    is dropped, has as many seconds from the answer. A client has as many, too, to read what was written to it; after
-    them the state of the scope of the request that waits for that has `UNTAKEN`.
+    - a request's head, from the connection on, or for further requests from their first byte on;
+    - the rest of a body that is dropped because it was answered before it had arrived, from the answer on;
+    - the client's reading of what was written to it. The state of the request's scope then has `UNTAKEN`.
 
-    refused: called with the error that is answered to what is no HTTP, and so reaches no application.
+    Bodies that are read and connections that are idle between requests have timeouts elsewhere.
+
+    refused: called with the error that answers what is no HTTP, and so reaches no application.
     """
 
-    class Impatient(_Impatient):
+    class TimedProtocol(_TimedProtocol):
         patience = seconds
         refuse = staticmethod(refused)
 
-    return Impatient
+    return TimedProtocol

@@ -1,5 +1,5 @@
-"""Uvicorn that turns readiness off, and goes on serving for a moment, before it stops accepting; it ends by itself if
-the service cannot start."""
+"""Uvicorn with a graceful shutdown: the service turns unready and goes on serving for a moment before it stops
+accepting. It ends by itself if the service cannot start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from service.ending import FAILED
 from service.http.accept_errors import AcceptErrorHandler
 from service.http.close_listeners import close_listeners
 from service.http.listening import bind
-from service.http.protocol import impatient
+from service.http.protocol import timed_protocol
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
-        self._protocol_class = impatient(settings.deadline, app.state.refused)
+        self._protocol_class = timed_protocol(settings.deadline, app.state.refused)
         config = uvicorn.Config(
             app,
             host=settings.host,
@@ -75,7 +75,7 @@ class Server(uvicorn.Server):
                 signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Called with each signal. The first is raised again at the end: others would only interrupt that."""
+        """Called with each signal. Only the first is raised again at the end: others would interrupt the shutdown."""
         super().handle_exit(sig, frame)
         del self._captured_signals[1:]
 

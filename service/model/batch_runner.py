@@ -1,4 +1,4 @@
-"""A batch's way through the model: pixels to the device, embeddings by one of three paths, each image's own head."""
+"""The forward of a batch: pixels to the device, embeddings by one of three paths, and each image's own head."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BatchResult:
 
 
 class BatchRunner:
-    """Runs batches on one device; any thread may run them. captures: of forwards to replay, if there are any."""
+    """Runs batches on one device; any thread may call it. captures: forwards to replay, if there are any."""
 
     def __init__(
         self, device: torch.device, dtype: torch.dtype, unpacked: Unpacked, captures: Captures | None = None
@@ -59,8 +59,8 @@ class BatchRunner:
     def timed(self, group: Group, works: Sequence[Work]) -> BatchResult:
         """As `run`, to compare its time with others.
 
-        Where the machine does other work meanwhile, a clock on the wall tells more of that. So if the calling thread
-        alone computes, its seconds of the processor count.
+        The seconds are the thread's CPU time if the calling thread alone computes, on a CPU: wall-clock time would
+        include other work of the machine.
         """
         alone = self._device.type == "cpu" and torch.get_num_threads() == 1
         clock = time.thread_time if alone else time.perf_counter

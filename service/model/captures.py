@@ -1,4 +1,4 @@
-"""Captured forwards of the families in service, for 1, 2, 4, ... images, where they were measured to be faster."""
+"""Captured forwards (CUDA graphs) of the families in service, for 1, 2, 4, ... images, where measured to be faster."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Way(NamedTuple):
 
 
 class _Own:
-    """What there is of a family, and for how many images it was tried."""
+    """The captured forwards of a family, and the numbers of images that were tried."""
 
     def __init__(self) -> None:
         self.tried: set[int] = set()
@@ -76,7 +76,7 @@ class Captures:
             return sum(captured.nbytes for captured in {way.captured for way in ways})
 
     def find(self, family: Family, each: Sequence[Weights], *, reduced: bool) -> Captured | None:
-        """What forwards the images, one for each of the weights, if that is faster than not to replay."""
+        """The captured forward for images with these weights, one each, if to replay it is faster than to launch."""
         with self._lock:
             own = self._families.get(family)
             ways = own.ways[_Kind(is_mixed(each), reduced)] if own is not None else {}
@@ -87,8 +87,11 @@ class Captures:
             return ways[size].captured if ways[size].replayed <= (1 - self._gain) * launched else None
 
     def wants(self, family: Family, batch_size: int) -> bool:
-        """Whether there is something to add: once a number of images. Not of families whose forwards wait for a number,
-        nor of tasks as large as the backbone, whose weights would take their place once more to be copied to."""
+        """Whether forwards of so many images are still to be captured, which is tried once.
+
+        Never for families whose number of tokens varies: their forwards wait for a number from the device. Nor for
+        those that do not mix: a graph's copy of weights as large as the backbone's takes as much memory once more.
+        """
         with self._lock:
             own = self._families.get(family)
             tried = own is not None and batch_size in own.tried
@@ -97,8 +100,8 @@ class Captures:
     def add(self, family: Family, batches: Sequence[Sequence[Weights]], size: tuple[int, int]) -> None:
         """Captures forwards of as many images as each batch has weights; all have as many. size: (H, W).
 
-        If one fails, with a line in the log, all goes on as before, and nothing is captured any more: torch may not be
-        able to.
+        If one fails, the log says so, its batches run as without it, and nothing is captured any more: torch may not
+        be able to.
         """
         with self._lock:
             own = self._families.setdefault(family, _Own())
@@ -153,7 +156,7 @@ def start_captures(device: torch.device) -> Captures:
     """Captures of a GPU's forwards.
 
     Raises:
-        UnsupportedError: if the device is none.
+        UnsupportedError: if the device is no GPU.
     """
     if device.type != "cuda":
         raise UnsupportedError(f"cuda_graphs is for a GPU, and the service is on the {device.type}")

@@ -116,10 +116,10 @@ class FoldedCache(Generic[Key]):
             return self._bytes(self._staying(key, self._spared(key, spare))) + size <= self._budget
 
     def add(self, key: Key, instance: Instance, *, pinned: bool = False, spare: Callable[[Key], bool] = _any) -> None:
-        """Takes an instance in, and others out until there is room: those that `spare` says yes to.
+        """Adds an instance, and evicts others that `spare` returns true for until the budget holds.
 
         Raises:
-            ConflictError: if there is none even so; nothing is taken out then.
+            ConflictError: if the budget would be exceeded even so; nothing is evicted then.
         """
         with self._lock:
             spared = self._spared(key, spare)  # asked once, since what it says may change meanwhile
@@ -140,36 +140,36 @@ class FoldedCache(Generic[Key]):
                 self._evicted()
 
     def pin(self, key: Key) -> bool:
-        """Keeps an instance whatever else comes; whether it is there."""
+        """Pins an instance, which then is not evicted; returns whether it is there."""
         with self._lock:
             if key in self._instances:
                 self._pinned.add(key)
             return key in self._pinned
 
     def unpin(self, key: Key) -> None:
-        """Lets an instance go like any other."""
+        """Lets an instance be evicted like any other."""
         with self._lock:
             self._pinned.discard(key)
 
     def discard(self, key: Key) -> None:
-        """Takes an instance out, if it is there."""
+        """Drops an instance, if it is there."""
         with self._lock:
             self._instances.pop(key, None)
             self._pinned.discard(key)
 
     def retain(self, keys: Collection[Key]) -> None:
-        """Takes out all others."""
+        """Drops all instances but these."""
         with self._lock:
             for key in self._instances.keys() - set(keys):
                 del self._instances[key]
                 self._pinned.discard(key)
 
     def _spared(self, key: Key, spare: Callable[[Key], bool]) -> list[Key]:
-        """Who may go for the key, the one first that was not asked for the longest."""
+        """The keys that may be evicted for this one, least recently used first."""
         return [other for other in self._instances if other != key and other not in self._pinned and spare(other)]
 
     def _staying(self, key: Key, spared: Collection[Key]) -> set[Key]:
-        """Who has to stay whatever comes in for the key."""
+        """The keys of the instances that would stay beside this one."""
         return self._instances.keys() - {key, *spared}
 
     def _bytes(self, keys: Collection[Key]) -> int:

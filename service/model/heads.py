@@ -1,4 +1,4 @@
-"""Embeddings to answers: the last step of a batch, in which each image has its own task's head."""
+"""Embeddings to answers: the last step of a batch, in which each image goes through its own task's head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks are asked the most."""
+"""The share of each task in the latest images, by which hot tasks are found."""
 
 from __future__ import annotations
 

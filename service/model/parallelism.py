@@ -1,4 +1,4 @@
-"""How many forwards run at once and in how many threads each: as set, else as a measurement at start-up says."""
+"""How many forwards run at once, and in how many threads each: as configured, or as measured to be the fastest."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def candidates(cores: int, workers: int, threads: int) -> list[Parallelism]:
 
 
 def measure_rates(ways: Sequence[Parallelism], forward: Callable[[], object]) -> dict[Parallelism, float]:
-    """Forwards a second in each way: medians of rounds, in which each does as many, after one that warms up."""
+    """Forwards a second in each way: medians over rounds, in each of which all ways run as many, after a warm-up."""
     forwards = max(way.workers for way in ways)
     times: dict[Parallelism, list[float]] = {way: [] for way in ways}
     with ExitStack() as stack:
@@ -67,7 +67,7 @@ def measure_rates(ways: Sequence[Parallelism], forward: Callable[[], object]) ->
 
 
 def best(rates: Mapping[Parallelism, float]) -> Parallelism:
-    """The fastest; but the first, unless that is faster by more than such a measurement may err."""
+    """The fastest way, or the first one unless the fastest beats it by more than the error of the measurement."""
     first, fastest = next(iter(rates)), max(rates, key=lambda way: rates[way])
     return fastest if rates[fastest] > (1 + _GAIN) * rates[first] else first
 

@@ -1,4 +1,4 @@
-"""Has what serves compute by programs of TorchScript, on a CPU: there forwards in several threads wait for each other.
+"""TorchScript programs for forwards on a CPU, where those in Python would wait for each other's interpreter lock.
 
 On a GPU one thread launches all operators, and captured forwards (`service.model.captures`) do without most of that.
 """
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProgramMaker:
-    """Makes the programs of families, once, and of folded tasks; without them all is served as well, in Python.
+    """Makes the programs of families, once each, and of folded tasks; what has no program runs in Python.
 
     vit: of the backbone, whose weights they share. Any thread may call the methods.
     """
@@ -38,15 +38,15 @@ class ProgramMaker:
         self._lock = threading.Lock()
 
     def claim(self, family: Family) -> bool:
-        """Whether the family is to have programs; once. Not where each image decides how many tokens it keeps."""
+        """Whether the caller is to make the family's programs: once, never where the number of tokens varies."""
         with self._lock:
             wanted = self._useful and not family.template.tokens_vary and family not in self._tried
             self._tried.add(family)
             return wanted
 
     def add_to(self, family: Family, own: Weights, *, mixed: bool) -> None:
-        """Has batches of its tasks run programs; own: weights of one; mixed: those of several tasks too."""
-        other = own._replace(flat=1.5 * own.flat)  # in whose place the first's would show
+        """Makes the programs of a family; own: weights of one of its tasks; mixed: for batches of several tasks too."""
+        other = own._replace(flat=1.5 * own.flat)  # so that a program that takes one for the other is noticed
         examples = [[[own, own], [own]]]
         if mixed and family.template.mixes:
             examples.append([[own, other], [other, own, own]])

@@ -1,4 +1,4 @@
-"""What is known of how long a family's forwards take, and the seconds in service whose baseline waits for it."""
+"""Timings of a family's forwards, and seconds in service that wait for timings to get their baselines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.model.calibration import Calibration, Point
 
 
 class Timings:
-    """What is known of a family's tasks, of those that are folded apart. Any thread may call the methods."""
+    """The timings of a family's tasks, kept apart for those that are folded. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

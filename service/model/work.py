@@ -1,4 +1,4 @@
-"""What the engine is given and gives back: images, those that can share a batch, and answers."""
+"""What the engine takes and returns: images of tasks, what images of a batch have in common, and answers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Work:
 class Output:
     """The answer for one image: logits [K], probabilities [K], embedding [C].
 
-    They are arrays because the event loop has them, and torch gives the interpreter's lock away for each of its
-    operators and each tensor that is freed.
+    They are NumPy arrays because the event loop handles them: torch releases the interpreter lock in each operator, and
+    when a tensor is freed, after which the loop would wait for other threads.
 
     tokens: how many it had after the last block; finite: whether the logits are numbers, as they are not
     if the embedding is not.
@@ -55,18 +55,18 @@ class Output:
 
 
 def top_indices(values: Floats, count: int) -> list[int]:
-    """Where the largest of them are, the largest first; count: how many, at most as there are."""
+    """Indices of the largest values, the largest first; count: how many, at most as many as there are."""
     largest = np.argpartition(values, -count)[-count:]
     return cast(list[int], largest[np.argsort(-values[largest])].tolist())
 
 
 def blank(task: LoadedTask) -> Work:
-    """A black image for a task, to try it with."""
+    """A black image for a task, to warm it up, time it or check it."""
     return Work(task, torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8))
 
 
 def twins(task: LoadedTask, count: int) -> list[Work]:
-    """Black images of two tasks with the same weights, which are two all the same."""
+    """Black images, in turn of a task and of a copy of it with the same weights: a batch of two tasks."""
     weights = task.weights
     twin = replace(task, weights=Weights(*weights) if isinstance(weights, Weights) else weights)
     return [blank(twin if index % 2 else task) for index in range(count)]

@@ -1,4 +1,4 @@
-"""The first of several processes changes the tasks, and tells the others what became of each, which they repeat."""
+"""Replication of task changes: the first of several processes makes a change, and the others repeat its outcome."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 
 CHANGE = "change"
 
-# Seconds until it is tried again to tell one that did not follow; each time twice as many, but no more than these.
+# Seconds until a change that a process did not follow is sent again: at first, and at most after doubling each time.
 _SOONEST, _LATEST = 1.0, 60.0
-# Seconds until it is looked again whether all are there to be told.
+# Seconds between looks whether all processes are ready to be told.
 _LOOK = 0.1
 
 
 @dataclass(frozen=True)
 class _State:
-    """What the others are to make of a task; entry: None if it is gone; pinned: whether it is."""
+    """The state of a task that the other processes are to copy; entry: None if the task is gone."""
 
     task: str
     entry: EntrySnapshot | None = None
@@ -42,14 +42,16 @@ class _State:
 
 @dataclass(frozen=True)
 class _Retry:
-    """When the others are to be told of a task, by the monotonic clock; waited: seconds that this is after one of them
-    did not follow, 0 if all did."""
+    """When a task is to be sent to the others, by the monotonic clock.
+
+    waited: the back-off in seconds, since one of them did not follow; 0 if all did.
+    """
 
     at: float = 0.0
     waited: float = 0.0
 
     def later(self) -> _Retry:
-        """When to try again, now that one did not follow."""
+        """The next try, after one of them did not follow."""
         seconds = min(_LATEST, 2 * self.waited or _SOONEST)
         return _Retry(time.monotonic() + seconds, seconds)
 
@@ -58,35 +60,35 @@ _NOW = _Retry()
 
 
 class Changes:
-    """The changes of the tasks of a runtime, which those of the other processes repeat.
+    """Changes of a runtime's tasks, replicated to the other processes.
 
-    require_ready: raises NotReadyError if one of them is not there, or does not answer.
+    require_ready: raises NotReadyError if one of the processes is not there, or does not answer.
     """
 
     def __init__(self, runtime: Runtime, peers: Peers, require_ready: Callable[[], Awaitable[None]]) -> None:
         self._runtime = runtime
         self._peers = peers
         self._require_ready = require_ready
-        # They are told of one change at a time: none overtakes another on its way to them.
+        # Changes are sent one at a time, so that none overtakes another.
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
-        # What all others have followed last; and the tasks that they are yet to be told of.
+        # The last state of each task that all others have; and the tasks whose state is still to be sent.
         self._followed: dict[str, _State] = {}
         self._behind: dict[str, _Retry] = {}
 
     @property
     def behind(self) -> int:
-        """How many tasks have changed last in a way that one of the others may not have followed yet."""
+        """How many tasks have a last change that one of the others may not have followed yet."""
         return len(self._behind)
 
     @asynccontextmanager
     async def followed(self, task: str) -> AsyncIterator[None]:
-        """The block changes a task in this process; the others follow before the next change. If it raises, they are
-        told what became of the task all the same.
+        """The block changes a task in this process; at its end the others follow, before the next change begins. If it
+        raises, they are sent the state of the task all the same.
 
         Raises:
-            NotReadyError: before the block, if there is one that could not follow, or no turn for it within the
-                deadline of requests; after it, if one of the others does not follow. The change is made then.
+            NotReadyError: before the block, if one of the processes is not ready, or other changes take longer than the
+                deadline of requests; after the block, if one of the others does not follow. The change is made then.
         """
         if self._peers.alone:
             yield
@@ -103,12 +105,12 @@ class Changes:
                 raise NotReadyError(message, passing=False)
 
     def announce(self, task: str) -> None:
-        """Says that a task may have changed otherwise, so that nobody waits until the others follow."""
+        """Notes that a task may have changed outside of `followed`; `share` will tell the others."""
         self._behind[task] = replace(self._behind.get(task, _NOW), at=0.0)
         self._news.set()
 
     async def share(self) -> None:
-        """Tells the others, until it is cancelled, of what was announced, and again of what one did not follow."""
+        """Until it is cancelled, tells the others of what was announced, and again of what one did not follow."""
         await self._runtime.warm.wait()
         for entry in self._runtime.catalog.entries():  # each has read the folder by itself
             self.announce(entry.name)
@@ -133,7 +135,7 @@ class Changes:
                     await self._tell(task)
 
     async def follow(self, asked: Message) -> Message:
-        """What the first process is answered when it tells of a change: nothing, or why it was not made here too."""
+        """Repeats a change that the first process tells of; the answer is empty, or says why it was not made here."""
         state = _State.parse(asked.head)
         try:
             await self._repeat(state, asked.body)
@@ -163,7 +165,7 @@ class Changes:
         return _State(task, entry.snapshot(), entry.task is not None and self._runtime.folding.state(entry.task)[1])
 
     async def _tell(self, task: str) -> str | None:
-        """Tells the others of a task, unless they know; why one of them has not followed, if so."""
+        """Sends a task's state to the others, unless they have it; returns why one did not follow, None if all did."""
         state, again = self._state(task), self._behind.get(task, _NOW)
         reason = None
         # One that did not follow may have done so in part, or when nobody waited for it any more.

@@ -1,4 +1,4 @@
-"""What a service says of itself, over all of its processes."""
+"""Health, metrics and task changes of a service over all of its processes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _WORST_LAST: tuple[Status, ...] = ("ready", "starting", "draining", "failed")
 
 @dataclass(frozen=True)
 class Health:
-    """status: whether requests are served; stuck: whether a batch is under way for so long that it may never end, as
-    when a device no longer answers."""
+    """status: whether requests are served; stuck: whether a batch has run for so long that it may never end, as when a
+    device no longer answers."""
 
     status: Status
     stuck: bool
 
 
 class Cluster:
-    """A runtime, together with those of the other processes; changes: of its tasks, in all of them."""
+    """The runtime of this process together with those of the others; changes: of tasks, in all of them."""
 
     def __init__(self, runtime: Runtime, peers: Peers) -> None:
         self.runtime = runtime
@@ -44,8 +44,9 @@ class Cluster:
 
     @asynccontextmanager
     async def answering(self, further: Mapping[str, Answer]) -> AsyncIterator[None]:
-        """Answers the other processes, and what else they ask, until the end of the block; and from then on until their
-        requests are answered too, for which they may need this one, as long as there is time."""
+        """Answers the other processes until the end of the block, and then, as long as there is time, until their own
+        requests are answered, for which they may need this process. further: answers by the words of further requests.
+        """
         own = {
             _HEALTH: self._own_health,
             _METRICS: self._own_metrics,
@@ -61,8 +62,8 @@ class Cluster:
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Until the end of the block the first process follows the task folder, if it is to be, and tells the others:
-        each by itself they would number the generations by what they happened to see."""
+        """Until the end of the block, the first process follows the task folder, if the settings say so, and replicates
+        changes to the others. If each followed by itself, generations would differ by what each happened to see."""
         tasks = []
         if self.runtime.settings.watch and self._peers.first:
             tasks.append(asyncio.create_task(self._follow()))
@@ -75,60 +76,60 @@ class Cluster:
                 task.cancel()
 
     async def health(self) -> Health:
-        """The worst that one of the processes says; one that does not answer has failed, and is stuck. Of one that
-        cannot be asked it is not known that it is. Asked for by many at once, it is found out once."""
+        """The worst health among the processes. One that does not answer in time has failed and is stuck; one that
+        cannot be asked has failed, but is not known to be stuck. Concurrent calls share one round of questions."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_health())
         return await asyncio.shield(self._asking)
 
     async def _ask_health(self) -> Health:
         try:
-            others = [self._told(told) for told in await self._peers.ask(_HEALTH, seconds=AT_ONCE)]
+            others = [self._health_of(answer) for answer in await self._peers.ask(_HEALTH, seconds=AT_ONCE)]
         except TimeoutError:
             return Health("failed", stuck=True)
         every = [self._health(), *others]
         return Health(max((one.status for one in every), key=_WORST_LAST.index), any(one.stuck for one in every))
 
-    def _told(self, told: Message | Silence) -> Health:
-        if isinstance(told, Message):
-            return Health(**told.head)
-        if told is Silence.STARTING:
+    def _health_of(self, answer: Message | Silence) -> Health:
+        if isinstance(answer, Message):
+            return Health(**answer.head)
+        if answer is Silence.STARTING:
             return Health("starting", stuck=False)
         # They end together: this one does too, or nobody ends what goes on without the other.
         if self.runtime.status == "draining":
             return Health("draining", stuck=False)
-        return Health("failed", stuck=told is not Silence.UNASKED)
+        return Health("failed", stuck=answer is not Silence.UNASKED)
 
     async def require_ready(self) -> None:
-        """Raises NotReadyError until all processes are warm: one that starts would miss a change."""
+        """Raises NotReadyError until all processes are warm, since one that is starting would miss a change."""
         self.runtime.require_ready()
         if not self._peers.alone and (status := (await self.health()).status) in ("starting", "failed"):
             raise NotReadyError(f"one of the processes is {status}", passing=True)
 
     async def metrics(self) -> Collector:
-        """The metrics of all processes, as those of one; at the start of those that are there by then.
+        """The metrics of all processes, as those of one; while the service starts, of the processes that are there.
 
         Raises:
-            NotReadyError: if one of them does not answer, cannot be asked or has ended: sums that go down would be
-                taken for those of a service that began anew, and all that it counted before would be counted again.
+            NotReadyError: if one of them does not answer, cannot be asked or has ended. Without it the sums would
+                decrease, which Prometheus takes for a restart, after which it would count everything again.
         """
         try:
-            told = await self._peers.ask(_METRICS)
+            answers = await self._peers.ask(_METRICS)
         except TimeoutError as error:
             raise NotReadyError(str(error)) from error
-        if Silence.ENDED in told or Silence.LOST in told:
+        if Silence.ENDED in answers or Silence.LOST in answers:
             raise NotReadyError("one of the processes has ended")
-        if Silence.UNASKED in told:
+        if Silence.UNASKED in answers:
             raise NotReadyError("one of the processes cannot be asked")
         own = self.runtime.metrics.registry
-        return Sums(own, [one.body for one in told if isinstance(one, Message)]) if told else own
+        return Sums(own, [one.body for one in answers if isinstance(one, Message)]) if answers else own
 
     async def _follow(self) -> None:
         await self.runtime.warm.wait()
         await follow(self.runtime.catalog.folder, self._look)
 
     async def _look(self) -> None:
-        """Reads what is new in the folder, one file after the other, so that other changes have their turn between."""
+        """Reads what is new in the folder, one file at a time, so that other changes can be made in between."""
         catalog = self.runtime.catalog
         for name in await self.runtime.administer(catalog.due):
             await self.runtime.administer(partial(catalog.look, name))
@@ -146,7 +147,7 @@ class Cluster:
         return Message(body=await asyncio.to_thread(pack, self.runtime.metrics.registry))
 
     async def _own_end(self, _: Message) -> Message:
-        """Answers once no request is left here; at once if this process goes on, as when the other ends by itself."""
+        """Answers once no request is left in this process; at once if it is not draining, as when the other fails."""
         if self.runtime.status == "draining":
             await self._drained.wait()
         return Message()

@@ -1,4 +1,4 @@
-"""How the processes of a service write to each other: something that JSON can say, and bytes."""
+"""The messages between the processes of a service: a JSON value and bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _AT_ONCE = 2**20  # bytes: a long body is not held once more in a buffer
 
 
 class Message(NamedTuple):
-    """head: of JSON's types; body: what has no place there."""
+    """head: a value of JSON's types; body: bytes."""
 
     head: Any = None
     body: bytes = b""
@@ -31,7 +31,7 @@ async def receive(reader: StreamReader) -> Message:
     """Reads one message.
 
     Raises:
-        IncompleteReadError: if it ends before its end.
+        IncompleteReadError: if the connection ends before the message does.
     """
     head, body = map(int, (await reader.readuntil(b"\n")).split())
     return Message(json.loads(await reader.readexactly(head)), await _read(reader, body))

@@ -1,4 +1,4 @@
-"""What the processes of a service ask each other, over a socket of each in a folder that is only theirs."""
+"""Requests between the processes of a service, over a Unix socket of each in a folder of their own."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import cast
 from service.processes.messages import Message, receive, send
 
 NOTHING = Message()
-# Called with what is asked.
+# Called with the message of a request; returns the answer.
 Answer = Callable[[Message], Awaitable[Message]]
 
-# Seconds. Shorter than the one after which a probe gives up unless it is told to wait longer.
+# Timeouts in seconds. Shorter than that of a Kubernetes probe by default, which is one second.
 AT_ONCE = 0.8
 # Much longer than an event loop should be busy with other requests.
 SOON = 3.0
 # Much longer than it should take to read, build and fold a task, and those that are to be changed before it.
 LATER = 120.0
 
-_BACKLOG = 4096  # askers that wait until their connection is taken
+_BACKLOG = 4096  # connections that wait until they are accepted
 
 
 class Silence(Enum):
-    """Why a process says nothing."""
+    """Why a process did not answer."""
 
     STARTING = "it is not there yet"
     ENDED = "it is not there any more"
@@ -41,8 +41,8 @@ class Silence(Enum):
 class Peers:
     """The other processes that answer on the same port; without a folder there are none.
 
-    folder: where each has a socket, named by its number; number: of this process, below count; count: of all; _met:
-    those that were there when they were asked, which have ended once their socket is gone.
+    folder: where each process has a socket, named by its number; number: of this process, below count; count: of all
+    processes; _met: numbers of those that have been there, for which a missing socket means that they have ended.
     """
 
     folder: Path | None = None
@@ -61,7 +61,10 @@ class Peers:
         return self.number == 0
 
     def agreed(self, what: str, choose: Callable[[], str]) -> str:
-        """What the first that is asked chooses, for which the others wait: measured by each, it might differ."""
+        """The value that the first process to call this chooses, as `what`; the others wait for it and get the same.
+
+        If each chose by its own measurement, they might differ.
+        """
         if self.folder is None:
             return choose()
         with (self.folder / what).open("a+") as file:
@@ -73,7 +76,7 @@ class Peers:
 
     @asynccontextmanager
     async def answering(self, answers: Mapping[str, Answer]) -> AsyncIterator[None]:
-        """Answers what the others ask until the end of the block; answers: by the word that they ask with."""
+        """Answers requests of the others until the end of the block; answers: by the word of the request."""
         if self.folder is None:
             yield
             return
@@ -95,7 +98,7 @@ class Peers:
         """What each of the others answers, or why it does not.
 
         Raises:
-            TimeoutError: if one is there and has not answered after so many seconds.
+            TimeoutError: if one of them is there and does not answer within so many seconds.
         """
         others = (number for number in range(self.count) if number != self.number)
         return list(await asyncio.gather(*(self._ask(number, word, about, seconds) for number in others)))
@@ -146,7 +149,7 @@ async def _ask(socket: Path, word: str, about: Message) -> Message | Silence:
 
 
 def _connected(writer: asyncio.StreamWriter) -> bool:
-    """False if more wait for it to take up their connections than the system lets, which asyncio does not notice."""
+    """False if the listener's backlog is full, so that the connection is not made, which asyncio does not notice."""
     try:
         writer.get_extra_info("socket").getpeername()
     except OSError:

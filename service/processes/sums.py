@@ -10,7 +10,7 @@ from itertools import chain
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-# Of these every process says the same, or they are no amounts: the largest stands for all.
+# Merged by the maximum: every process has the same value, or the sum has no meaning.
 _LARGEST = frozenset(
     {
         "fpet_build",
@@ -28,10 +28,10 @@ _LARGEST = frozenset(
 
 
 class Sums(Collector):
-    """What one process collects, merged with what others packed: series with the same labels are one, with the sum of
-    their values, or the largest of those whose sum says nothing.
+    """What one process collects, merged with what others packed: series of the same name and labels become one, with
+    the sum of their values, or their maximum for the metrics of `_LARGEST`.
 
-    So the latest of the processes' starts is that of all: when one began anew, they all did.
+    So the start of the service is that of its latest process: processes are only restarted together.
     """
 
     def __init__(self, own: Collector, packed: Sequence[bytes]) -> None:
@@ -39,7 +39,7 @@ class Sums(Collector):
         self._packed = packed
 
     def collect(self) -> Iterator[Metric]:
-        """The families, in the order in which they come first. What was packed is read here, which takes time too."""
+        """The merged families, in the order of their first occurrence. What was packed is parsed here."""
         families: dict[str, Metric] = {}
         values: dict[str, dict[tuple[str, frozenset[tuple[str, str]]], float]] = {}
         for family in chain(self._own.collect(), *map(_unpack, self._packed)):
@@ -57,7 +57,7 @@ class Sums(Collector):
 
 
 def pack(collector: Collector) -> bytes:
-    """What it collects, to be sent."""
+    """What a collector collects, as bytes for `Sums`."""
     return json.dumps(
         [
             (one.name, one.documentation, one.type, one.unit, [(*sample[:3],) for sample in one.samples])

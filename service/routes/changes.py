@@ -1,4 +1,4 @@
-"""What changes a task: who may, on which condition, and how the other processes follow; shared by both protocols."""
+"""Changes of tasks, for both protocols: authorization, conditions, and replication to the other processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ConditionsHeader = Annotated[Conditions, Header()]
 
 
 async def authorized(runtime: RuntimeDep, cluster: ClusterDep, authorization: AuthorizationDep) -> None:
-    """Lets nobody through without the admin key."""
+    """Refuses requests without the admin key, and all requests until every process is ready."""
     check_admin(runtime.settings.admin_key, authorization)
     await cluster.require_ready()
 
@@ -43,8 +43,10 @@ async def put_into_service(cluster: Cluster, name: str, conditions: Conditions) 
     """Puts a task's file into service, if it is the one that the conditions ask for.
 
     Raises:
-        UnknownTaskError, ConflictError
+        UnknownTaskError: if there is no such task and no file of one.
+        ConflictError: if it does not meet the conditions.
         InvalidTaskError: if it cannot serve, with the reason.
+        NotReadyError: if one of the processes is not ready or does not follow.
     """
 
     def load(name: str) -> Entry:
@@ -60,7 +62,9 @@ async def take_out_of_service(cluster: Cluster, name: str, conditions: Condition
     """Takes a task out of service, if it is the one that the conditions ask for.
 
     Raises:
-        UnknownTaskError, ConflictError
+        UnknownTaskError: if there is no such task.
+        ConflictError: if it does not meet the conditions.
+        NotReadyError: if one of the processes is not ready or does not follow.
     """
     catalog = cluster.runtime.catalog
     return await change(cluster, name, conditions, catalog.entry, catalog.unload)
@@ -73,12 +77,16 @@ async def change(
     find: Callable[[str], Entry],
     apply: Callable[[str], Result],
 ) -> Result:
-    """Applies to a task what changes the catalog, if it is the one that the conditions ask for.
+    """Applies a change of the catalog to a task, if it is the one that the conditions ask for; returns its result.
 
-    find: raises UnknownTaskError if there is none.
+    find: raises UnknownTaskError if there is no such task; apply: makes the change. Both are called with the name, in
+    the thread that changes the catalog.
 
     Raises:
-        UnknownTaskError, ConflictError
+        UnknownTaskError: if there is no such task.
+        ConflictError: if it does not meet the conditions.
+        NotReadyError: if one of the processes is not ready or does not follow.
+        ServiceError: whatever `apply` raises.
     """
 
     def checked() -> Result:
@@ -91,11 +99,14 @@ async def change(
 
 
 async def fold(cluster: Cluster, name: str, conditions: Conditions, apply: Callable[[LoadedTask], None]) -> Entry:
-    """Pins a task, or no longer, if it is the one that the conditions ask for; the catalog may change meanwhile.
+    """Pins or unpins a task, as `apply` does, if it is the one that the conditions ask for.
+
+    The catalog may change meanwhile.
 
     Raises:
-        UnknownTaskError: if it is gone by then.
-        ConflictError: if another has taken its place, or none.
+        UnknownTaskError: if there is no such task, or it is gone afterwards.
+        ConflictError: if it does not meet the conditions, or is another or out of service afterwards.
+        NotReadyError: if it is not loaded, or one of the processes is not ready or does not follow.
     """
 
     runtime = cluster.runtime
@@ -120,8 +131,8 @@ async def fold(cluster: Cluster, name: str, conditions: Conditions, apply: Calla
 
 
 def check(conditions: Conditions, runtime: Runtime, name: str) -> None:
-    """Raises ConflictError if the task is another one. Where it is followed by a change of the catalog, both happen in
-    the one thread in which that changes."""
+    """Raises ConflictError if the task does not meet the conditions. It must be called in the thread that changes the
+    catalog if a change follows, so that no other change comes between."""
     entry = runtime.catalog.find(name)
     if conditions.if_none_match and entry is not None:
         raise ConflictError(f"there is a task {name!r} already")

@@ -1,4 +1,4 @@
-"""What routes ask of FastAPI before they run: the service's parts, who the client is, and its deadline."""
+"""Dependencies of routes: the parts of the service, authorization, and deadlines."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ AuthorizationDep = Annotated[str | None, Depends(_authorization)]
 
 
 class _Client(HTTPBearer):
-    """Lets nobody through without an API key, if the service has any."""
+    """Refuses requests without a valid key, if the service has API keys."""
 
     async def __call__(self, request: HTTPConnection) -> None:
         settings = runtime_of(request).settings
@@ -87,10 +87,10 @@ _REPEATABLE = frozenset({"outputs", "tasks"})  # of every route's parameters
 
 
 def require_single(request: Request) -> None:
-    """Refuses a parameter of the query that has two values but can have one: either might be what the client means.
+    """Checks that the query repeats no parameter that has one value: either might be the one that the client means.
 
     Raises:
-        InvalidRequestError
+        InvalidRequestError: if a parameter other than `outputs` and `tasks` is given more than once.
     """
     for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
         if count > 1 and name not in _REPEATABLE:

@@ -1,4 +1,4 @@
-"""What the API's description says of bodies with images, and of answers: their headers, and those that are errors."""
+"""Parts of the OpenAPI description: bodies with images, headers of answers, and errors."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def content_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The content of a body that routes read themselves. Its schema is one piece: what a reference names would be
-    looked for in the whole description, which does not have it."""
+    """The content of a body that routes read themselves. References in its schema are inlined: they would be resolved
+    in the whole description, which lacks what they name."""
     schema = model.model_json_schema()
     parts = schema.pop("$defs", {})
 
@@ -129,7 +129,7 @@ def _error(code: int, description: str, error_type: str, sentence: str) -> dict[
 
 
 class Described(APIRoute):
-    """A route that describes what holds for all: every answer has the request's id, and a head may be too large."""
+    """A route whose description includes what holds for all: answers have the request's id, and 431 is possible."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         own = options.get("status_code") or 200

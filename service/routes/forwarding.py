@@ -1,4 +1,4 @@
-"""Of several processes the first changes the tasks; what the others are asked to change, they ask of it."""
+"""Forwards requests that change tasks to the first of several processes, which alone changes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OWN = frozenset({HEADER, "date"})  # headers of an answer that each process put
 
 
 class ToFirst:
-    """ASGI middleware of every process but the first."""
+    """ASGI middleware of every process but the first; forwards requests that change tasks to it."""
 
     def __init__(self, app: ASGIApp, *, settings: Settings, peers: Peers) -> None:
         self._app = app
@@ -49,10 +49,11 @@ class ToFirst:
         """Serves one connection.
 
         Raises:
-            UnauthorizedError, ForbiddenError: before anything is read.
-            BadRequestError, TooLargeError, SlowRequestError, ClientGoneError: by the body, as the route would.
-            NotReadyError: if one of the processes is not ready; if the first ends before it has answered, or has not
-                after a long time.
+            UnauthorizedError, ForbiddenError: without the admin key, before anything is read.
+            BadRequestError, TooLargeError, SlowRequestError, ClientGoneError: if the body is one that the route would
+                refuse.
+            NotReadyError: if one of the processes is not ready, or the first ends before it has answered, or does not
+                answer in time.
         """
         if not changes(scope):
             await self._app(scope, receive, send)
@@ -83,14 +84,14 @@ class ToFirst:
 
 
 def changes(scope: Scope) -> bool:
-    """Whether a request asks for a change of tasks, which then knows its route."""
+    """Whether a request asks for a change of tasks; its scope is then updated as the router would."""
     if scope["type"] != "http" or (scope["method"] == "POST" and scope["path"].rpartition("/")[2] not in _ENDS):
         return False
     return find_route(scope, _ROUTES)
 
 
 async def answer(app: ASGIApp, asked: Message) -> Message:
-    """What the application of the first process answers to a request that another was sent."""
+    """The answer of the first process's application to a request that another process received."""
     head = asked.head
     scope = {
         **head,

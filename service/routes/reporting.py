@@ -1,4 +1,4 @@
-"""What a task has done for a request, told in its log line and trace, its answer and its headers."""
+"""Reports what a task did for a request: in its log line and trace, in its answer, and in headers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.schemas import Timings, TokenCounts
 
 
 def note(request: Request, task: LoadedTask, inference: Inference) -> None:
-    """Says what a task has just done, for the log and the trace of the request."""
+    """Adds what a task has just done to the exchange, for the log and the trace of the request."""
     images = len(inference.outputs)
     Exchange.of(request).inferred.append(
         Inferred(

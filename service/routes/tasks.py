@@ -31,7 +31,7 @@ async def get_task(task: str, runtime: RuntimeDep, response: Response) -> TaskIn
 
 
 def describe(entry: Entry, folding: Folding) -> TaskInfo:
-    """What is told of a task."""
+    """The description of a task."""
     if entry.task is None:
         return TaskInfo(name=entry.name, state=entry.state, reason=entry.reason)
     task, header = entry.task, entry.task.header

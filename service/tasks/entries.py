@@ -34,7 +34,7 @@ class Entries:
         """The task of that name.
 
         Raises:
-            UnknownTaskError
+            UnknownTaskError: if there is none.
         """
         if entry := self.find(name):
             return entry

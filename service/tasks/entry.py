@@ -17,7 +17,7 @@ _UNANSWERED: dict[State, str] = {"available": "is not loaded", "loading": "is be
 
 @dataclass(frozen=True)
 class EntrySnapshot:
-    """An entry, as one process tells it to another; digest, generation: of what answers, if anything does."""
+    """An entry as it is sent to other processes; digest, generation: of what answers, None and 0 without a task."""
 
     state: State
     reason: str | None
@@ -55,6 +55,6 @@ class Entry:
         return self.task
 
     def snapshot(self) -> EntrySnapshot:
-        """What other processes are told of it."""
+        """The entry as it is sent to other processes."""
         digest, generation = (self.task.digest, self.task.generation) if self.task else (None, 0)
         return EntrySnapshot(self.state, self.reason, self.wanted, digest, generation)

@@ -1,4 +1,4 @@
-"""The folder of task files: which there are, what each looks like from outside, and what it holds."""
+"""The folder of task files: listing, reading, writing and removing them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUFFIX = ".safetensors"
 
 
 class TaskFolder:
-    """Nothing in it is opened but to be read whole. max_bytes: of a task file.
+    """A folder whose task files are read and written as a whole. max_bytes: of a task file.
 
     Raises:
         TaskError: if the folder does not exist.

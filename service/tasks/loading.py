@@ -1,4 +1,4 @@
-"""Loading tasks: what a file must hold, that a family is made once, and what is told of how it went."""
+"""Loading of tasks: parsing their files, making each family once, and logging the outcome."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Load = Callable[[Task, int], LoadedTask]
 
 
 class FirstsAlone:
-    """Loads tasks in any number of threads; until one with the same methods is loaded, one after the other.
+    """Loads tasks in any number of threads, but serially until a task with the same methods is loaded.
 
-    So no two can be the first of a family, each with a family of its own, whose tasks would never share a batch. What
-    is loaded must stay as long as others are, or its family goes with it.
+    Two tasks loaded at once as the first of a family would each make a family of its own, and never share a batch. What
+    is loaded must stay referenced while others are loaded, or its family goes with it.
     """
 
     def __init__(self, load: Load) -> None:
@@ -47,8 +47,8 @@ class FirstsAlone:
 
 
 def parse(data: bytes, entry: Entry) -> Task:
-    """The task of the bytes of an entry's file; raises TaskError if they are none, or one of a name that it must not
-    have."""
+    """The task of the bytes of an entry's file; raises TaskError if they hold no task, or one of another or a reserved
+    name."""
     if entry.name == _TAKEN:
         raise TaskError(f"{entry.path}: no task can be called {_TAKEN!r}: its path has the statistics of all")
     task = Task.parse(data, entry.path)
@@ -58,7 +58,7 @@ def parse(data: bytes, entry: Entry) -> Task:
 
 
 def log_change(what: str, task: LoadedTask | None) -> None:
-    """Says what became of a task; of one that did not serve there is nothing to say."""
+    """Logs what became of a task in service; does nothing without one."""
     if task is not None:
         logger.info(
             "the task %s is %s: generation %d, digest %s", task.header.name, what, task.generation, task.digest[:12]
@@ -66,8 +66,10 @@ def log_change(what: str, task: LoadedTask | None) -> None:
 
 
 def log_failure(entry: Entry, error: Exception, *, refused: bool = False) -> str:
-    """Says why a task cannot be put into service; returns what clients are told of it, who need not know the details of
-    what nobody foresaw. refused: the file was sent by a client, whose fault is no trouble of the service's."""
+    """Logs why a task cannot be put into service; returns the reason for clients, without details of internal errors.
+
+    refused: the file was sent by a client, so that a fault in it is a warning and no error.
+    """
     if not isinstance(error, FpetError):
         logger.error("the task %s failed to load: %s", entry.name, error, exc_info=error)
         return "an internal error; the log has it"
@@ -79,7 +81,7 @@ def log_failure(entry: Entry, error: Exception, *, refused: bool = False) -> str
 
 
 def may_pass(entry: Entry, error: Exception) -> bool:
-    """Whether a file could not be read for a reason of whose end nothing about the file will tell, as of a disk or of
-    too many open files."""
+    """Whether a file could not be read for a transient reason, as a disk's or too many open files: its end changes
+    nothing about the file by which it could be noticed."""
     cause = error.__cause__
     return isinstance(cause, OSError) and not isinstance(cause, PermissionError) and status_of(entry.path) is not None

@@ -1,4 +1,4 @@
-"""What files look like from outside, by which it is noticed that one changed."""
+"""Stamps of files, by which a change of a file is noticed without reading it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _Stamp = tuple[int, int, int, int]
 
 
 class Stamps:
-    """What files looked like when they were last looked at."""
+    """The stamps of files when they were last looked at."""
 
     def __init__(self) -> None:
         self._then: dict[Path, _Stamp | None] = {}
 
     def look(self, path: Path) -> None:
-        """Notes what the file looks like now."""
+        """Notes the stamp that the file has now."""
         self._then[path] = _stamp(status_of(path))
 
     def note(self, path: Path, status: os.stat_result) -> None:
-        """Notes that it looked so, whichever file lies there by now."""
+        """Notes the stamp of this status, whichever file lies there by now."""
         self._then[path] = _stamp(status)
 
     def forget(self, path: Path) -> None:
@@ -30,13 +30,13 @@ class Stamps:
         self._then.pop(path, None)
 
     def differs(self, path: Path) -> bool:
-        """Whether it may be another file than was noted, or something about it changed, as who may read it; or whether
-        it was not there then or is not any more."""
+        """Whether the file's stamp differs from the one noted: it was replaced, written, created or removed, or its
+        permissions changed."""
         return _stamp(status_of(path)) != self._then.get(path)
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """What the system says of a file; None if it cannot be looked at."""
+    """The status of a file; None if there is none or it cannot be read."""
     try:
         return path.stat()
     except (OSError, ValueError):  # the second for a name that no file can have

@@ -1,4 +1,4 @@
-"""Follows the task folder."""
+"""Watches the task folder for changes."""
 
 from __future__ import annotations
 

@@ -15,10 +15,12 @@ _LENGTH = struct.Struct("<I")
 
 
 def inflate(body: bytes, encoding: str | None, max_bytes: int) -> bytes:
-    """A body as its Content-Encoding says, of at most `max_bytes`: nothing beyond them is inflated.
+    """Decompresses a body by its Content-Encoding, to at most `max_bytes`: nothing beyond them is inflated.
 
     Raises:
-        UnsupportedTypeError, BadRequestError, TooLargeError
+        UnsupportedTypeError: if the encoding is neither identity, gzip nor deflate.
+        BadRequestError: if the body is not of its encoding, is truncated, or has bytes behind its end.
+        TooLargeError: if it inflates to more than `max_bytes`.
     """
     encoding = (encoding or "identity").strip().lower()
     if encoding == "identity":
@@ -84,5 +86,5 @@ def unpack_bytes(data: memoryview, count: int) -> list[bytes]:
 
 
 def pack_bytes(elements: Sequence[bytes]) -> bytes:
-    """The other way."""
+    """A BYTES tensor of these elements, as `unpack_bytes` reads it."""
     return b"".join(part for element in elements for part in (_LENGTH.pack(len(element)), element))

@@ -1,4 +1,4 @@
-"""What the protocol says of the server and its models.
+"""The protocol's descriptions of the server and its models: metadata, configuration, index and statistics.
 
 A model's metadata name one input and one output, although it takes others too: clients that go by the metadata send
 every input that they name, and Triton's image client refuses models with more than one of either. UINT8 pixels are what

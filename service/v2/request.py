@@ -1,4 +1,4 @@
-"""The body of an inference request, as bytes, to what is asked."""
+"""Parses the body of an inference request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WantedOutput:
 
 @dataclass(frozen=True)
 class Question:
-    """What a client asks; images: encoded, or uint8 or float32 [N, 3, H, W]; timeout: seconds, None if it has none."""
+    """A parsed request; images: encoded, or uint8 or float32 [N, 3, H, W]; timeout: seconds, None if it has none."""
 
     id: str | None
     images: list[bytes] | Tensor
@@ -44,7 +44,9 @@ def read_request(body: bytes, header_length: str | None, limits: Limits) -> Ques
     """Reads an `InferRequest`, with the bytes behind it.
 
     Raises:
-        BadRequestError, InvalidRequestError, TooLargeError
+        BadRequestError: if the header or the bytes behind the JSON do not fit the body.
+        InvalidRequestError: if a field is wrong, or an input or output is unknown or of a wrong type or shape.
+        TooLargeError: if the JSON has too many values, or the request too many images.
     """
     text, binary = split(body, header_length)
     check_json_size(text)

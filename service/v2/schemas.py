@@ -11,7 +11,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 class Asked(BaseModel):
-    """Base of all that clients send; a field that is null counts as absent."""
+    """Base of the schemas of requests; a field that is null counts as absent."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -94,7 +94,7 @@ class InferResponse(BaseModel):
 
 
 class ServerMetadata(BaseModel):
-    """What this is."""
+    """The server, and the extensions of the protocol that it speaks."""
 
     name: str
     version: str

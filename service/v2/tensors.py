@@ -1,4 +1,4 @@
-"""The one input of a request: encoded images, pixels, or what a client has normalised itself."""
+"""The one input of a request: encoded images, pixels, or pixels that the client has normalised."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def _from_buffer(tensor: InputTensor, data: memoryview) -> Tensor:
 
 
 def _numbers(tensor: InputTensor) -> Tensor:
-    """Never by way of NumPy's or torch's own conversion of lists: one long string among numbers makes it allocate its
-    length for every element."""
+    """Converts without NumPy's or torch's own conversion of lists: one long string among numbers makes these allocate
+    its length for every element."""
     values, dtype = _flat(tensor), _DTYPES[tensor.name]
     if not set(map(type, values)) <= ({int} if dtype == torch.uint8 else {int, float}):
         wanted = "whole numbers" if dtype == torch.uint8 else "numbers"
