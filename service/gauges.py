@@ -6,7 +6,6 @@ from functools import partial
 from typing import get_args
 
 import torch
-from prometheus_client import Gauge, Info
 
 import fpet
 from fpet.inference.reordered import reordered_bytes
@@ -24,27 +23,23 @@ def add_gauges(metrics: Metrics, settings: Settings, engine: Engine, catalog: Ca
     """Adds fpet_build_info, fpet_processes, fpet_queue_limit and fpet_tasks, and sets fpet_resident_bytes of all kinds
     but `folded`. The catalog is asked at every collection."""
     registry = metrics.registry
-    build = Info("fpet_build", "What serves: versions, and where and in which type it computes.", registry=registry)
-    build.info(
+    registry.info(
+        "build",
+        "What serves: versions, and where and in which type it computes.",
         {
             "version": fpet.__version__,
             "torch": str(torch.__version__),
             "device": str(engine.device),
             "dtype": dtype_name(engine.dtype),
-        }
+        },
     )
-    Gauge("fpet_processes", "Processes that answer, and whose metrics these are.", registry=registry).set(1)
-    limit = Gauge(
-        "fpet_queue_limit",
-        "Places of the queue for images, beyond a batch of tasks that have none.",
-        registry=registry,
-    )
+    registry.gauge("processes", "Processes that answer, and whose metrics these are.").set(1)
+    limit = registry.gauge("queue_limit", "Places of the queue for images, beyond a batch of tasks that have none.")
     limit.set(settings.max_queue)
-    tasks = Gauge(
-        "fpet_tasks",
+    tasks = registry.gauge(
+        "tasks",
         "Tasks in the folder, by state; what was loaded before goes on answering while it is loading, or has failed.",
-        ["state"],
-        registry=registry,
+        "state",
     )
     for state in get_args(State):
         tasks.labels(state).set_function(partial(_count, catalog, state))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.registry import Collector
+from prometheus_client import Counter, ProcessCollector
 
+from service.metric_registry import MetricRegistry
 from service.task_labels import OTHER, TaskLabels
 
 MAX_TASK_LABELS = 100
 CALIBRATED = "calibrated"
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -35,24 +33,13 @@ class TaskCost:
     baseline_seconds: float | None
 
 
-class MetricsSnapshot:
-    """What series say by now. All are collected once: a registry itself does so for every single one."""
-
-    def __init__(self, collector: Collector) -> None:
-        samples = (sample for metric in collector.collect() for sample in metric.samples)
-        self._values = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
-
-    def value(self, name: str, **labels: str) -> float:
-        """What the series fpet_`name` with these labels says, or 0 if there is none."""
-        return self._values.get((f"fpet_{name}", frozenset(labels.items())), 0.0)
-
-
 class _ForwardCounters:
-    """Counters of what went through the model, with the label `task` and what token reduction has to do with it."""
+    """Counters of what went through the model, by task and by what token reduction has to do with it.
 
-    def __init__(self, registry: CollectorRegistry, tasks: TaskLabels) -> None:
-        counter = partial(tasks.counter, registry)
+    counter: makes one with the label `task` and others; given its name, its help and the others' names.
+    """
 
+    def __init__(self, counter: Callable[..., Counter]) -> None:
         self.images = counter("images", "Images that went through the model.", "tokens")
         self.tokens_in = counter("tokens_in", "Tokens that entered the first block.", "tokens")
         self.tokens_out = counter("tokens_out", "Tokens that left the last block.", "tokens")
@@ -88,43 +75,43 @@ class Metrics:
     """All metrics; `codes` and `reasons` are the status codes and failures whose series start at zero."""
 
     def __init__(self, codes: Iterable[int], reasons: Iterable[str]) -> None:
-        self.registry = CollectorRegistry()
-        self._codes = tuple(codes)
-        self.tasks = TaskLabels(MAX_TASK_LABELS)
-        ProcessCollector(registry=self.registry)
+        self.registry = registry = MetricRegistry()
+        counter, gauge, histogram = registry.counter, registry.gauge, registry.histogram
+        self._codes, self.tasks = tuple(codes), TaskLabels(MAX_TASK_LABELS)
+        ProcessCollector(registry=registry)
         self._requests = self.tasks.on(
-            self._counter("requests", "Requests to infer, by the tasks that they name.", "task", "code")
+            counter("requests", "Requests to infer, by the tasks that they name.", "task", "code")
         )
-        self._request_seconds = self._histogram("request_duration_seconds", "Request to infer, to its answer.", "code")
-        self.queue_seconds = self._histogram("queue_duration_seconds", "Decoded to the start of the forward.")
-        self.decode_seconds = self._histogram("decode_duration_seconds", "Decoding a request's images, waits included.")
-        self._forward_duration = self._histogram("forward_duration_seconds", "One batch in the model.", "tokens")
-        self._parallelism = self._gauge("parallelism", "Of a process: forwards at once, threads in each.", "of")
-        self._trials = self._gauge(
+        self._request_seconds = histogram("request_duration_seconds", "Request to infer, to its answer.", "code")
+        self.queue_seconds = histogram("queue_duration_seconds", "Decoded to the start of the forward.")
+        self.decode_seconds = histogram("decode_duration_seconds", "Decoding a request's images, waits included.")
+        self._forward_duration = histogram("forward_duration_seconds", "One batch in the model.", "tokens")
+        self._parallelism = gauge("parallelism", "Of a process: forwards at once, threads in each.", "of")
+        self._trials = gauge(
             "trial_forwards_per_second", "Measured at start-up to choose them, by workers x threads.", "way"
         )
-        self.queue_size = self._gauge("queue_size", "Images admitted and in no batch yet.")
-        self.longest_batch = self._gauge("longest_batch_seconds", "Age of the oldest batch under way; 0 without one.")
-        self.received_bytes = self._gauge("received_bytes", "Bodies of requests to infer in memory, decompressed.")
-        self._batch_size = self._histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
-        self._batch_tasks = self._histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
-        self._forwards = _ForwardCounters(self.registry, self.tasks)
-        self.batches = self._counter(
+        self.queue_size = gauge("queue_size", "Images admitted and in no batch yet.")
+        self.longest_batch = gauge("longest_batch_seconds", "Age of the oldest batch under way; 0 without one.")
+        self.received_bytes = gauge("received_bytes", "Bodies of requests to infer in memory, decompressed.")
+        self._batch_size = histogram("batch_size", "Images in a batch.", buckets=_COUNTS)
+        self._batch_tasks = histogram("batch_tasks", "Tasks in a batch.", buckets=_COUNTS)
+        self._forwards = _ForwardCounters(self.task_counter)
+        self.batches = counter(
             "batches",
             "Batches: replayed (captured), of one task's own folded weights (folded), or neither (mixed).",
             "path",
         )
-        self._task_bytes = self.tasks.on(self._gauge("task_bytes", "Size of a loaded task's file.", "task"))
-        self.resident_bytes = self._gauge(
+        self._task_bytes = self.tasks.on(gauge("task_bytes", "Size of a loaded task's file.", "task"))
+        self.resident_bytes = gauge(
             "resident_bytes",
             "Tensors in memory: of the backbone, its weights in oneDNN's order, of tasks without it, of packed tasks' "
             "dequantised, of folded tasks, and what captured forwards read.",
             "kind",
         )
-        self.evictions = self._counter("evictions", "Folded tasks that had to make room for another.")
-        self.task_loads = self._counter("task_loads", "Task files that loaded, failed, or were refused.", "result")
-        self.tasks_behind = self._gauge("tasks_behind", "Tasks of which a process may not have followed a change.")
-        self.failures = self._counter("failures", "Requests that were not answered as asked.", "reason")
+        self.evictions = counter("evictions", "Folded tasks that had to make room for another.")
+        self.task_loads = counter("task_loads", "Task files that loaded, failed, or were refused.", "result")
+        self.tasks_behind = gauge("tasks_behind", "Tasks of which a process may not have followed a change.")
+        self.failures = counter("failures", "Requests that were not answered as asked.", "reason")
         self._start_the_rest_at_zero(reasons)
         self._start_at_zero(OTHER)
 
@@ -140,6 +127,10 @@ class Metrics:
             self._forward_duration.labels(tokens)
         for code in self._codes:
             self._request_seconds.labels(str(code))
+
+    def task_counter(self, name: str, text: str, *labels: str) -> Counter:
+        """A new counter fpet_`name` with the label `task` before others; its series are removed with their tasks'."""
+        return self.tasks.on(self.registry.counter(name, text, "task", *labels))
 
     def add_task(self, task: str, size: int) -> None:
         """Counts a task that was put into service, of a file of so many bytes; without a label of its own, with others.
@@ -211,12 +202,3 @@ class Metrics:
         for code in self._codes:
             self._requests.labels(task, str(code))
         self._forwards.start_at_zero(task)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"fpet_{name}", text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"fpet_{name}", text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
-        return Histogram(f"fpet_{name}", text, labels, registry=self.registry, buckets=buckets)

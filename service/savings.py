@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from service.metrics import CALIBRATED, MetricsSnapshot
+from service.metrics import CALIBRATED
+from service.metrics_snapshot import MetricsSnapshot
 from service.schemas import ShadowSavings, TaskSavings
 from service.task_labels import OTHER
 

@@ -6,12 +6,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-from prometheus_client import Gauge
-
-from service.metrics import Metrics, MetricsSnapshot
+from service.metrics import Metrics
+from service.metrics_snapshot import MetricsSnapshot
 
 Result = Literal["success", "failure"]
 Stage = Literal["decode", "queue", "inference"]
@@ -30,14 +28,15 @@ class Statistics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._tasks = metrics.tasks
-        counter = partial(self._tasks.counter, metrics.registry)
+        counter = metrics.task_counter
         self._requests = counter("inferences", "Requests by task whose images were to be inferred.", "result")
         self._seconds = counter("inference_seconds", "Time that they took in all.", "result")
         self._stages = counter("stage_seconds", "Time of those that succeeded, by stage.", "stage")
         self._images = counter("inferred_images", "Images in those that succeeded.")
         self._batches = counter("task_batches", "Batches with images of the task.")
-        last = "fpet_last_inference_timestamp_seconds"
-        self._last = self._tasks.on(Gauge(last, "When one last succeeded.", ["task"], registry=metrics.registry))
+        self._last = self._tasks.on(
+            metrics.registry.gauge("last_inference_timestamp_seconds", "When one last succeeded.", "task")
+        )
 
     @contextmanager
     def counted(self, tasks: Sequence[str]) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import Counter, Gauge
 
 OTHER = "_other"  # of names that are no task, and of tasks beyond the limit; no task can be called so
 
@@ -35,10 +35,6 @@ class TaskLabels:
         """Registers a metric that has the label `task`: its series are removed with the labels; returns the metric."""
         self._metrics.append(metric)
         return metric
-
-    def counter(self, registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
-        """The new counter fpet_`name`, with the label `task` before others."""
-        return self.on(Counter(name, text, ("task", *labels), namespace="fpet", registry=registry))
 
     def add(self, task: str) -> bool:
         """Gives a task that comes into service a label of its own; returns whether the label is new.

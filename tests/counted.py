@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from service.metrics import Metrics, MetricsSnapshot
+from service.metrics import Metrics
+from service.metrics_snapshot import MetricsSnapshot
 from service.savings import savings
 from service.schemas import TaskSavings
 

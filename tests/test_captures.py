@@ -21,7 +21,8 @@ from fpet.header import Method
 from fpet.task import Task
 from service.app import create_app
 from service.engine import Engine
-from service.metrics import Metrics, MetricsSnapshot
+from service.metrics import Metrics
+from service.metrics_snapshot import MetricsSnapshot
 from service.model.captures import Captures
 from service.model.loaded import LoadedTask
 from service.model.work import Group, Output, Work

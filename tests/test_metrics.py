@@ -11,7 +11,8 @@ from counted import savings_of
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from service.metrics import MAX_TASK_LABELS, Metrics, MetricsSnapshot, TaskCost
+from service.metrics import MAX_TASK_LABELS, Metrics, TaskCost
+from service.metrics_snapshot import MetricsSnapshot
 from service.savings import savings
 from service.schemas import ShadowSavings, TaskSavings
 from service.statistics import Counted, Statistics, Total
@@ -239,6 +240,12 @@ def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:
 
 def test_what_nobody_counted_reads_as_nothing() -> None:
     assert MetricsSnapshot(metrics().registry).value("images_total", task="a", tokens="reduced") == 0
+
+
+@pytest.mark.parametrize("name", ["image_total", "images", "images_count", "queue_size_total", "batch_size"])
+def test_a_series_of_no_metric_is_an_error(name: str) -> None:
+    with pytest.raises(KeyError, match=f"fpet_{name}"):
+        MetricsSnapshot(metrics().registry).value(name)
 
 
 def test_two_services_in_one_process_do_not_share_counters() -> None:

@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from serving import Serving
 
-from service.metrics import MetricsSnapshot
+from service.metrics_snapshot import MetricsSnapshot
 from service.processes.sums import Sums, pack
 
 # Gauges that are amounts of a process, so that those of all are their sum.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.metrics import MetricsSnapshot
+from service.metrics_snapshot import MetricsSnapshot
 from service.model.calibration import Point
 from service.model.loaded import LoadedTask
 from service.routes.dependencies import MetricsDep, RuntimeDep

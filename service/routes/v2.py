@@ -8,7 +8,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from prometheus_client.registry import Collector
 
 from service.errors import UnknownTaskError
-from service.metrics import MAX_TASK_LABELS, MetricsSnapshot
+from service.metrics import MAX_TASK_LABELS
+from service.metrics_snapshot import MetricsSnapshot
 from service.model.loaded import LoadedTask
 from service.routes.dependencies import ClusterDep, MetricsDep, RuntimeDep, runtime_of
 from service.routes.described import Described, errors
