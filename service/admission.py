@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from service.auth import check_client
-from service.http.exchange import infers, named_tasks
+from service.http.exchange import named_tasks
 from service.routes import classify, explain, v2_infer
 from service.routing import find_route
 from service.runtime import Runtime
 
-_QUEUED = [route for part in (classify, v2_infer) for route in part.router.routes if infers(route)]
-_INFERRING = [*_QUEUED, *filter(infers, explain.router.routes)]
+_QUEUED = [route for part in (classify, v2_infer) for route in part.router.routes]
+_INFERRING = [*_QUEUED, *explain.router.routes]
 
 
 def find_inferring(scope: Scope) -> bool:

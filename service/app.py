@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,11 +18,11 @@ import fpet
 from fpet.embedded import default_backbone, tasks_folder
 from fpet.hardware.precision import DTYPES
 from service.admission import check_queue, find_inferring
+from service.application import Application
 from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ServiceError
 from service.hardware import name_dtype, pick_device
-from service.http.body_budget import BodyBudget
 from service.http.exchange import Exchange
 from service.http.failures import ERROR_TYPES, STATUS_CODES
 from service.http.head_requests import HeadAsGet
@@ -52,8 +52,8 @@ _PUBLIC = (health.router, v2.health, admin.router)  # the last asks for the admi
 _PRIVATE = tuple(part.router for part in (classify, v2_infer, explain, tasks, savings, v2, v2_repository))
 
 
-def create_app(settings: Settings, peers: Peers = ALONE) -> FastAPI:
-    """The ASGI application; its `state.runtime` and `state.cluster` exist between start-up and shutdown.
+def create_app(settings: Settings, peers: Peers = ALONE) -> Application:
+    """The ASGI application, with its backbone loaded and its task folder opened.
 
     peers: the other processes of the service, if there are any.
 
@@ -66,17 +66,19 @@ def create_app(settings: Settings, peers: Peers = ALONE) -> FastAPI:
     tracing, in_flight = start_tracing(settings.otlp_endpoint), InFlight()
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Application) -> AsyncIterator[None]:
         async with running(settings, metrics, engine, catalog) as runtime:
-            app.state.runtime, app.state.cluster = runtime, Cluster(runtime, peers)
-            async with app.state.cluster.answering({REQUEST: partial(answer, app)}), app.state.cluster.following():
+            app.runtime, app.cluster = runtime, Cluster(runtime, peers)
+            async with app.cluster.answering({REQUEST: partial(answer, app)}), app.cluster.following():
                 yield
                 # The server has cancelled those that were left: they are yet to be answered, logged and traced.
                 await in_flight.wait(_LAST_SECONDS)
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
 
-    app = FastAPI(
+    app = Application(
+        metrics,
+        settings.max_received,
         title="fpet-serve",
         version=fpet.__version__,
         description=_DESCRIPTION,
@@ -106,7 +108,7 @@ def _open_catalog(settings: Settings, metrics: Metrics, engine: Engine, peers: P
     return catalog
 
 
-def _include_routes(app: FastAPI) -> None:
+def _include_routes(app: Application) -> None:
     for private in _PRIVATE:  # these first: a path is looked for in one after another, and most requests are to infer
         app.include_router(private, dependencies=[Depends(client)], responses=errors(401, 403))
     for public in _PUBLIC:
@@ -114,12 +116,9 @@ def _include_routes(app: FastAPI) -> None:
 
 
 def _watch_over(
-    app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None, in_flight: InFlight
+    app: Application, settings: Settings, metrics: Metrics, tracing: Tracing | None, in_flight: InFlight
 ) -> None:
     """Adds what checks and observes every request, and answers every error in one form."""
-    app.state.body_budget = body_budget = BodyBudget(settings.max_received)
-    app.state.refused = lambda error: metrics.failures.labels(error.error_type).inc()  # what is no request
-    metrics.received_bytes.set_function(lambda: body_budget.taken)
 
     async def fail(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
@@ -132,12 +131,12 @@ def _watch_over(
     app.add_middleware(
         Observed,
         metrics=metrics,
-        checks=[check_body, check_head, lambda scope: check_queue(scope, app.state.runtime)],
+        checks=[check_body, check_head, lambda scope: check_queue(scope, app.runtime)],
         find_route=find_inferring,
         patience=settings.deadline,
-        body_budget=body_budget,
+        body_budget=app.body_budget,
         in_flight=in_flight,
-        draining=lambda: app.state.runtime.status == "draining",
+        draining=lambda: app.runtime.status == "draining",
         observers=[log_exchange] if tracing is None else [tracing.record, log_exchange],
     )
 

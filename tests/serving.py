@@ -153,7 +153,7 @@ def serving(settings: Settings, peers: Peers = ALONE) -> Iterator[Serving]:
                 assert time.monotonic() < give_up
             assert server.loop is not None
             with httpx.Client(base_url=f"http://{address[0]}:{address[1]}", timeout=60) as client:
-                yield Serving(client, server, app.state.runtime, server.loop, address)
+                yield Serving(client, server, app.runtime, server.loop, address)
         finally:
             server.should_exit = True
             thread.join()
@@ -172,7 +172,7 @@ class _Announcing(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.loop = asyncio.get_running_loop()
-        runtime = self._app.state.runtime
+        runtime = self._app.runtime
         while runtime.status == "starting":  # a start that fails is no event
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.1):

@@ -49,7 +49,7 @@ async def test_it_lives_before_it_is_ready(app: FastAPI, client: httpx.AsyncClie
     refused = await classify(client)
     assert (refused.status_code, refused.json()["error_type"]) == (503, "not_ready")
     assert refused.headers["retry-after"]
-    await app.state.runtime.warm.wait()
+    await app.runtime.warm.wait()
     assert (await client.get("/readyz")).status_code == 200
     assert (await classify(client)).status_code == 200
 
@@ -58,7 +58,7 @@ async def test_it_ends_while_it_warms_up(small_files: Files) -> None:
     app = create_app(small_settings(small_files, calibration_repeats=100))
     async with app.router.lifespan_context(app):
         pass
-    assert app.state.runtime.status == "draining"
+    assert app.runtime.status == "draining"
 
 
 async def test_a_bad_task_file_is_reported_and_the_others_serve(small_files: Files, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_a_bad_task_file_is_reported_and_the_others_serve(small_files: Fil
     app = create_app(small_settings(small_files, tasks=tmp_path))
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-        await app.state.runtime.warm.wait()
+        await app.runtime.warm.wait()
         broken = (await client.get("/v1/tasks/broken")).json()
         assert broken["state"] == "failed"
         assert broken["reason"].startswith("broken.safetensors: not a complete safetensors file")
@@ -100,7 +100,7 @@ async def test_it_ends_when_the_backbone_fails(small_files: Files, caplog: pytes
     """As after an error of the GPU from which it does not recover."""
     app = create_app(small_settings(small_files))
     async with app.router.lifespan_context(app):
-        runtime, transport = app.state.runtime, httpx.ASGITransport(app)
+        runtime, transport = app.runtime, httpx.ASGITransport(app)
         await runtime.warm.wait()
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
             runtime.engine.backbone.vit.norm.weight.resize_(1)
@@ -127,7 +127,7 @@ async def test_a_batch_that_failed_holds_no_memory(
 
     app = create_app(small_settings(small_files))
     async with app.router.lifespan_context(app):
-        runtime, transport = app.state.runtime, httpx.ASGITransport(app)
+        runtime, transport = app.runtime, httpx.ASGITransport(app)
         await runtime.warm.wait()
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
             runtime.catalog.loaded("digits").weights.head.data = torch.zeros(10, 1)  # only now does a batch fail
@@ -165,5 +165,5 @@ async def test_a_folder_without_tasks_may_be_a_mistake(
 ) -> None:
     app = create_app(small_settings(Files(small_files.backbone, tmp_path)))
     async with app.router.lifespan_context(app):
-        await app.state.runtime.warm.wait()
+        await app.runtime.warm.wait()
     assert f"there is no task in {tmp_path}" in caplog.messages

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from test_exchange import every_route
 
-from service.http.exchange import infers
+from service.http.exchange import InferenceRoute
 from service.http.failures import ERROR_TYPES
 
 ROOT = Path(__file__).parent.parent
@@ -80,7 +80,7 @@ def test_requests_are_summed_over_what_counts_each_once() -> None:
 
 def test_alerts_ask_for_codes_and_reasons_that_there_are() -> None:
     """A series that nothing counts is never above its bound."""
-    answered = {str(code) for route in every_route() if infers(route) for code in route.responses}
+    answered = {str(code) for route in every_route() if isinstance(route, InferenceRoute) for code in route.responses}
     codes = re.findall(r'fpet_request\w+\{code=~?"(.*?)"\}', " ".join(alerts()))
     reasons = re.findall(r'fpet_failures_total\{reason="(.*?)"\}', " ".join(alerts()))
     assert {code for one in codes for code in one.split("|")} == {"429", "500", "503", "504"} <= answered

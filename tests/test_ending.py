@@ -27,10 +27,10 @@ settings = Settings(
 app = create_app(settings)
 
 async def hang():
-    while not hasattr(app.state, "runtime"):
+    while not hasattr(app, "runtime"):
         await asyncio.sleep(0)
-    await app.state.runtime.warm.wait()
-    hanging = asyncio.ensure_future(app.state.runtime.administer(threading.Event().wait))
+    await app.runtime.warm.wait()
+    hanging = asyncio.ensure_future(app.runtime.administer(threading.Event().wait))
     os.kill(os.getpid(), signal.SIGTERM)
     await hanging
 

@@ -12,8 +12,7 @@ from fastapi.routing import APIRoute
 
 import service.routes
 from service.admission import find_inferring
-from service.http.exchange import inferring, infers
-from service.routes.described import Described, errors
+from service.http.exchange import InferenceRoute
 
 
 def every_route() -> Iterator[APIRoute]:
@@ -24,7 +23,9 @@ def every_route() -> Iterator[APIRoute]:
 
 
 def test_these_and_no_others_infer() -> None:
-    marked = {(method, route.path) for route in every_route() if infers(route) for method in route.methods}
+    marked = {
+        (method, route.path) for route in every_route() if isinstance(route, InferenceRoute) for method in route.methods
+    }
     assert marked == {
         ("POST", "/v1/tasks/{task}/classify"),
         ("POST", "/v1/classify"),
@@ -40,16 +41,6 @@ def test_what_was_refused_before_it_was_routed_is_told_its_route() -> None:
         path = re.sub(r"\{\w+\}", "x", route.path)
         for method in route.methods:
             scope = {"type": "http", "method": method, "path": path, "headers": []}
-            assert find_inferring(scope) == infers(route), path
-            assert getattr(scope.get("route"), "path", None) == (route.path if infers(route) else None)
-
-
-def test_what_a_route_describes_does_not_change_what_it_does() -> None:
-    def told() -> None: ...
-
-    @inferring
-    def asked() -> None: ...
-
-    assert not infers(Described("/", told, responses=errors(429)))
-    assert infers(Described("/", asked))
-    assert not infers(None)  # that of a path which is none
+            infers = isinstance(route, InferenceRoute)
+            assert find_inferring(scope) == infers, path
+            assert getattr(scope.get("route"), "path", None) == (route.path if infers else None)

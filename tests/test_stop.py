@@ -43,7 +43,7 @@ def test_every_request_that_was_taken_is_answered(small_files: Files, tmp_path: 
 async def test_a_service_that_stops_while_it_starts_is_never_ready(small_files: Files) -> None:
     app = create_app(small_settings(small_files))
     async with app.router.lifespan_context(app):
-        runtime = app.state.runtime
+        runtime = app.runtime
         runtime.status = "draining"  # as a signal makes it
         await runtime.warm_up()
         assert (runtime.status, runtime.warm.is_set()) == ("draining", False)

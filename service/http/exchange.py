@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
@@ -18,9 +17,6 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTION
 
 # Key of a scope's state, if its connection ended because the client did not read: no answer, or not all of it, left.
 UNTAKEN = "untaken"
-
-_INFERS = "infers"
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -93,20 +89,13 @@ class Exchange:
         self.seconds = seconds
         route = scope.get("route")
         self.route = getattr(route, "path", None)
-        self.infers = infers(route)
+        self.infers = isinstance(route, InferenceRoute)
         self.tasks = named_tasks(scope)
 
 
-def inferring(endpoint: Endpoint) -> Endpoint:
-    """Marks the function of a route that asks tasks about images: what it is sent takes room until it is answered, and
-    requests to it are counted and timed as requests to their tasks."""
-    setattr(endpoint, _INFERS, True)
-    return endpoint
-
-
-def infers(route: object) -> bool:
-    """Whether a route's function is marked as `inferring`."""
-    return getattr(getattr(route, "endpoint", None), _INFERS, False)
+class InferenceRoute:
+    """Base of the routes that ask tasks about images: the bodies of requests to them count in the body budget until
+    these are answered, and the requests are counted and timed as requests to their tasks."""
 
 
 def named_tasks(scope: Scope) -> list[str]:
@@ -115,7 +104,9 @@ def named_tasks(scope: Scope) -> list[str]:
     task = parameters.get("task", parameters.get("model"))
     if task is not None:
         return [task]
-    return split_names(QueryParams(scope["query_string"]).getlist("tasks")) if infers(scope.get("route")) else []
+    if not isinstance(scope.get("route"), InferenceRoute):
+        return []
+    return split_names(QueryParams(scope["query_string"]).getlist("tasks"))
 
 
 def split_names(values: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import BadRequestError, ClientGoneError, NotReadyError
 from service.http.body_budget import BodyBudget
 from service.http.chunks import IN_TINY_CHUNKS, LEAST
-from service.http.exchange import UNTAKEN, Exchange, infers
+from service.http.exchange import UNTAKEN, Exchange, InferenceRoute
 from service.http.failures import Failure
 from service.http.in_flight import InFlight
 from service.http.limits import check_body
@@ -118,7 +118,7 @@ class Observed:
     def _hold(self, exchange: Exchange, scope: Scope, size: int) -> None:
         """Counts what came of a body; raises OverloadedError if there is no room for it."""
         exchange.received += size
-        if infers(scope.get("route")):
+        if isinstance(scope.get("route"), InferenceRoute):
             self.body_budget.take(exchange, size)
 
     def _observe(self, exchange: Exchange) -> None:

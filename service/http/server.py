@@ -14,11 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from service.ending import FAILED
+from service.errors import ServiceError
 from service.http.accept_errors import AcceptErrorHandler
 from service.http.close_listeners import close_listeners
 from service.http.listening import bind
@@ -32,14 +34,31 @@ _FIRST_SECONDS = 0.5
 _LOOK_SECONDS = 0.02
 
 
+class Served(Protocol):
+    """An ASGI application of which the server asks more."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the application could not start, or cannot go on, so that the server is to end."""
+
+    def stop(self) -> None:
+        """Called when the server begins to stop, while it still accepts."""
+
+    def count_refused(self, error: ServiceError) -> None:
+        """Called with the error that is answered to what is no HTTP, and so reaches no application."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one connection."""
+
+
 class Server(uvicorn.Server):
     """Serves the app until a signal; SIGTERM leaves load balancers `shutdown_delay` seconds to look elsewhere.
 
     failed: whether it ended because the service could not start; the log has the reason.
     """
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
-        self._protocol_class = timed_protocol(settings.deadline, app.state.refused)
+    def __init__(self, app: Served, settings: Settings) -> None:
+        self._protocol_class = timed_protocol(settings.deadline, app.count_refused)
         config = uvicorn.Config(
             app,
             host=settings.host,
@@ -100,12 +119,12 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether to stop."""
-        self.failed = self._app.state.runtime.status == "failed"
+        self.failed = self._app.failed
         return self.failed or await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called when the server is asked to stop, while its sockets still accept."""
-        self._app.state.runtime.stop()
+        self._app.stop()
         await asyncio.sleep(self._delay)
         await close_listeners(self.servers, self._protocol)
         self.servers = []  # from Python 3.12 Uvicorn would wait for their connections, whoever asks twice to stop

@@ -11,17 +11,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from service.errors import InvalidRequestError, TooLargeError
 from service.http.disconnect import unless_gone
-from service.http.exchange import inferring, split_names
+from service.http.exchange import split_names
 from service.inference import Inference
 from service.inputs import JSON
 from service.model.loaded import LoadedTask
 from service.model.work import Output, top_indices
 from service.routes.dependencies import DeadlineHeader, deadline_after, require_single, runtime_of
-from service.routes.described import IMAGES_BODY, TIMES, Described, errors, with_headers
+from service.routes.described import IMAGES_BODY, TIMES, DescribedInferenceRoute, errors, with_headers
 from service.routes.reporting import note, timing_headers, timings
 from service.schemas import Classification, Classifications, Prediction, TokenCounts, Vector
 
-router = APIRouter(tags=["classify"], route_class=Described)
+router = APIRouter(tags=["classify"], route_class=DescribedInferenceRoute)
 
 _DEFAULT_TOP_K = 5
 _ERRORS = errors(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
@@ -66,7 +66,6 @@ class ManyOptions(Options):
     responses={200: with_headers(*TIMES), **_ERRORS},
     **_ANSWERS,
 )
-@inferring
 async def classify(
     request: Request, task: str, options: Annotated[Options, Query()], x_deadline_ms: DeadlineHeader = None
 ) -> Response:
@@ -83,7 +82,6 @@ async def classify(
     responses=_ERRORS,
     **_ANSWERS,
 )
-@inferring
 async def classify_by_many(
     request: Request, options: Annotated[ManyOptions, Query()], x_deadline_ms: DeadlineHeader = None
 ) -> Response:

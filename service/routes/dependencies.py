@@ -10,6 +10,7 @@ from fastapi.requests import HTTPConnection
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client.registry import Collector
 
+from service.application import Application
 from service.auth import check_client
 from service.deadline import Deadline
 from service.errors import InvalidRequestError
@@ -17,10 +18,15 @@ from service.processes.cluster import Cluster
 from service.runtime import Runtime
 
 
+def application_of(request: HTTPConnection) -> Application:
+    """The application that serves the request."""
+    app: Application = request.app
+    return app
+
+
 def runtime_of(request: HTTPConnection) -> Runtime:
     """What the request is served with. Routes that infer ask here: each dependency would cost them as much again."""
-    runtime: Runtime = request.app.state.runtime
-    return runtime
+    return application_of(request).runtime
 
 
 async def _runtime(request: Request) -> Runtime:  # a plain function would run in a thread
@@ -31,8 +37,7 @@ RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 
 
 async def _cluster(request: Request) -> Cluster:
-    cluster: Cluster = request.app.state.cluster
-    return cluster
+    return application_of(request).cluster
 
 
 ClusterDep = Annotated[Cluster, Depends(_cluster)]

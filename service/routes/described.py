@@ -8,6 +8,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from service.http.exchange import InferenceRoute
 from service.http.request_id import HEADER as REQUEST_ID
 from service.inputs import BYTES, JSON, MULTIPART
 from service.schemas import EncodedImages, Error
@@ -136,3 +137,7 @@ class Described(APIRoute):
         responses: Responses = {own: {}, **(options.get("responses") or {}), **errors(431)}
         options["responses"] = {code: {**with_headers(), **response} for code, response in responses.items()}
         super().__init__(path, endpoint, **options)
+
+
+class DescribedInferenceRoute(InferenceRoute, Described):
+    """A described route that asks tasks about images."""

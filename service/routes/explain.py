@@ -17,14 +17,13 @@ from fpet.groups import tokens_left
 from fpet.visualize import in_patches, merged
 from service.errors import InvalidRequestError
 from service.http.disconnect import unless_gone
-from service.http.exchange import inferring
 from service.inputs import JSON
 from service.model.loaded import LoadedTask
 from service.routes.dependencies import DeadlineHeader, deadline_after, require_single, runtime_of
-from service.routes.described import BINARY, DIGEST, IMAGES_BODY, Described, errors, with_headers
+from service.routes.described import BINARY, DIGEST, IMAGES_BODY, DescribedInferenceRoute, errors, with_headers
 from service.schemas import Explanation, TokenCounts
 
-router = APIRouter(tags=["explain"], route_class=Described)
+router = APIRouter(tags=["explain"], route_class=DescribedInferenceRoute)
 
 _PNG = "image/png"
 
@@ -48,7 +47,6 @@ class Options(BaseModel):
     },
     openapi_extra=IMAGES_BODY,
 )
-@inferring
 async def explain(
     request: Request, task: str, options: Annotated[Options, Query()], x_deadline_ms: DeadlineHeader = None
 ) -> Response:

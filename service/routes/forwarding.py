@@ -21,6 +21,7 @@ from service.processes.messages import Message
 from service.processes.peers import LATER, Peers, Silence
 from service.routes import admin, v2_repository
 from service.routes.changes import authorized
+from service.routes.dependencies import application_of
 from service.routing import find_route
 from service.settings import Settings
 
@@ -60,7 +61,7 @@ class ToFirst:
             return
         request = Request(scope, receive)
         check_admin(self._settings.admin_key, request.headers.get("authorization"))
-        await request.app.state.cluster.require_ready()
+        await application_of(request).cluster.require_ready()
         deadline = Deadline.after(self._settings.deadline)
         body = await read_body(request, deadline, self._settings.max_task_bytes, may_be_empty=True)
         told = await self._ask_first(Message(_request(scope), body))

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request, Response
 
 from service.deadline import Deadline
 from service.http.disconnect import unless_gone
-from service.http.exchange import Exchange, inferring
+from service.http.exchange import Exchange
 from service.inference import Inference
 from service.inputs import BYTES, JSON, read_body
 from service.model.loaded import LoadedTask
 from service.queue_slots import Reservation
-from service.routes.dependencies import DeadlineHeader, deadline_after, runtime_of
-from service.routes.described import BINARY, TIMES, Described, content_of, errors, with_headers
+from service.routes.dependencies import DeadlineHeader, application_of, deadline_after, runtime_of
+from service.routes.described import BINARY, TIMES, DescribedInferenceRoute, content_of, errors, with_headers
 from service.routes.reporting import note, timing_headers, timings
 from service.routes.v2 import AT_VERSION, MODEL, VERSION, ModelDep
 from service.runtime import Runtime
@@ -26,7 +26,7 @@ from service.v2.request import Question, read_request
 from service.v2.schemas import InferRequest, InferResponse
 from service.v2.tensors import Limits
 
-router = APIRouter(tags=["open inference protocol"], route_class=Described)
+router = APIRouter(tags=["open inference protocol"], route_class=DescribedInferenceRoute)
 
 _BODY: dict[str, Any] = {
     # No argument of the routes: what it says is read with the body, and refused as a part of it.
@@ -57,7 +57,6 @@ _INFER: dict[str, Any] = {
 
 @router.post(VERSION + "/infer", **AT_VERSION, **_INFER)
 @router.post(MODEL + "/infer", **_INFER)
-@inferring
 async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader = None) -> Response:
     """Labels images: encoded, as pixels, or normalised by the client."""
     loop = asyncio.get_running_loop()
@@ -86,7 +85,7 @@ async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
     inflated = await asyncio.get_running_loop().run_in_executor(
         runtime.reader.pool, inflate, body, encoding, runtime.settings.max_body
     )
-    request.app.state.body_budget.take(Exchange.of(request), max(0, len(inflated) - len(body)))
+    application_of(request).body_budget.take(Exchange.of(request), max(0, len(inflated) - len(body)))
     return inflated
 
 
