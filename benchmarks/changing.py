@@ -69,7 +69,7 @@ def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[
     metrics = Metrics([], [])
     engine = Engine(backbone, CPU, dtype, metrics)
     catalog = Catalog(folder, engine.load, metrics, max_bytes=2**30)
-    names = [entry.name for entry in catalog.entries()]
+    names = [entry.name for entry in catalog.entries.all()]
     size = (folder / f"{names[0]}.safetensors").stat().st_size
     _load(catalog, names[:1])  # which also takes what a family takes once
     before, started = _resident(), time.perf_counter()
@@ -81,11 +81,14 @@ def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[
     times, forwards = [], []
     for i in range(_TIMINGS):
         times.append(_answer_time(engine, catalog, names[i % tasks]))
-        task = catalog.loaded(names[i % tasks])
+        task = catalog.entries.loaded(names[i % tasks])
         forwards.append(engine.seconds(Group(task.family, True), task, 1))
     return [
         ("bytes of a task file", f"{size:,}"),
-        ("bytes of a task's tensors, as the service tells them", f"{resident_bytes(catalog.serving()) / tasks:,.0f}"),
+        (
+            "bytes of a task's tensors, as the service tells them",
+            f"{resident_bytes(catalog.entries.serving()) / tasks:,.0f}",
+        ),
         (f"resident bytes a task, {tasks:,} loaded", f"{each:,.0f}"),
         ("ratio to the file", f"{each / size:.2f}"),
         ("ms to load a task", f"{1000 * seconds:.1f}"),
@@ -97,14 +100,14 @@ def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[
         ),
         ("largest", f"{1000 * max(times):.1f}"),
         ("that median, to a forward of one image", f"{statistics.median(times) / statistics.median(forwards):.2f}"),
-        *_unpacking(engine, catalog.loaded(names[0])),
+        *_unpacking(engine, catalog.entries.loaded(names[0])),
     ]
 
 
 def _load(catalog: Catalog, names: Iterable[str]) -> None:
     for name in names:
         if catalog.load(name).state != "loaded":
-            raise RuntimeError(f"{name}: {catalog.entry(name).reason}")
+            raise RuntimeError(f"{name}: {catalog.entries.require(name).reason}")
 
 
 def _write_tasks(backbone: Backbone, folder: Path, count: int, lora: dict[str, object]) -> None:
@@ -124,7 +127,7 @@ def _cycled(catalog: Catalog, name: str, cycles: int) -> int:
 
 def _answer_time(engine: Engine, catalog: Catalog, name: str) -> float:
     """Seconds to check, build and try a task, write its file, and classify an image."""
-    data = catalog.entry(name).path.read_bytes()
+    data = catalog.entries.require(name).path.read_bytes()
     catalog.unload(name)  # what serves already would stay as it is
     started = time.perf_counter()
     task = catalog.put(name, data).task

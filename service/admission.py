@@ -34,6 +34,6 @@ def check_queue(scope: Scope, runtime: Runtime) -> None:
 
 def _admit(request: Request, runtime: Runtime) -> None:
     check_client(runtime.settings.api_keys, runtime.settings.admin_key, request.headers.get("authorization"))
-    tasks = [runtime.catalog.loaded(name) for name in named_tasks(request.scope)]
+    tasks = [runtime.catalog.entries.loaded(name) for name in named_tasks(request.scope)]
     with runtime.inferences.admitted(tasks):
         pass  # there are enough: none, for a list of no tasks, which its route refuses

@@ -11,19 +11,20 @@ from fpet.errors import FpetError, TaskError
 from service.errors import InvalidTaskError
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
+from service.tasks.building import TaskBuilder
 from service.tasks.entries import Entries
 from service.tasks.entry import Entry, EntrySnapshot
-from service.tasks.folder import SUFFIX, TaskFolder, without_folder
-from service.tasks.loading import FirstsAlone, Load, log_change, log_failure, may_pass, parse
+from service.tasks.folder import SUFFIX, TaskFolder
+from service.tasks.loading import FirstsAlone, Load, log_change, log_failure, may_pass
 from service.tasks.stamps import Stamps, status_of
 
 
-class Catalog(Entries):
-    """The tasks of the files in a folder, and what becomes of them.
+class Catalog:
+    """The tasks of the files in a folder; entries: what became of each, to be read by any thread.
 
     Methods that change entries are called in one thread, the loader's, so that no two changes interleave.
 
-    max_bytes: of a task file. keeps_content: whether somebody takes that of the files that are put into service.
+    load: builds a task for service; max_bytes: of a task file; keeps_content: as of `Entries`.
 
     Raises:
         TaskError: if the folder does not exist or cannot be listed.
@@ -34,16 +35,14 @@ class Catalog(Entries):
     ) -> None:
         self.folder = folder
         self._files = TaskFolder(folder, max_bytes)
-        self._load = load
+        self._builder = TaskBuilder(load, self._files.read)
         self._metrics = metrics
-        super().__init__({name: Entry(name, path) for name, path in self._files.files().items()}, keeps_content)
+        self.entries = Entries({name: Entry(name, path) for name, path in self._files.files().items()}, keeps_content)
         self._looked_at = Stamps()
-        # Of every name that ever served: a task that comes back is not taken for the one before.
-        self._generations: dict[str, int] = {}
 
     def require(self, names: Iterable[str]) -> None:
         """Raises TaskError if one of them is no task."""
-        for name in sorted(set(names) - self._entries.keys()):
+        for name in sorted(set(names) - self.entries.names()):
             raise TaskError(f"{self.folder}: there is no task {name!r} to load at start-up")
 
     def read(self, path: Path) -> bytes:
@@ -59,7 +58,7 @@ class Catalog(Entries):
             InvalidTaskError: if the file is another by now, or cannot serve; all stays as it is.
         """
         if snapshot is None:
-            if name in self._entries:
+            if self.entries.find(name):
                 self._drop(name)
             return
         entry = self._entry_or_new(name)
@@ -67,8 +66,8 @@ class Catalog(Entries):
         if snapshot.digest is None and own.digest is not None:
             entry = self.unload(name)
         elif (snapshot.digest, snapshot.generation) != (own.digest, own.generation):
-            entry = self._serve(entry, self._build_as(entry, snapshot, content), counted=False)
-        self._replace(replace(entry, state=snapshot.state, reason=snapshot.reason, wanted=snapshot.wanted))
+            entry = self._serve(entry, self._builder.build_as(entry, snapshot, content), counted=False)
+        self.entries.put(replace(entry, state=snapshot.state, reason=snapshot.reason, wanted=snapshot.wanted))
 
     def in_folder(self, name: str) -> Entry:
         """The task of that name, or what it would begin as, if its file came since the folder was looked at.
@@ -76,8 +75,8 @@ class Catalog(Entries):
         Raises:
             UnknownTaskError: if there is neither.
         """
-        path = None if self.find(name) else self._files.find(name)
-        return Entry(name, path) if path else self.entry(name)
+        path = None if self.entries.find(name) else self._files.find(name)
+        return Entry(name, path) if path else self.entries.require(name)
 
     def load(self, name: str) -> Entry:
         """Reads a task's file and puts it into service; if that fails, what served before goes on serving.
@@ -86,7 +85,7 @@ class Catalog(Entries):
             UnknownTaskError: if there is no such task.
         """
         entry = self._begin(self.in_folder(name))
-        return self._end(entry, self._try(entry, self._load))
+        return self._end(entry, self._try(entry))
 
     def load_all(self, names: Iterable[str], pool: Executor) -> list[Entry]:
         """As `load`, of several tasks, which threads of the pool read and build beside each other.
@@ -95,8 +94,8 @@ class Catalog(Entries):
             UnknownTaskError: if there is no such task.
             CancelledError, RuntimeError: if the pool is shut down meanwhile.
         """
-        entries = [self._begin(self.entry(name)) for name in names]
-        load = FirstsAlone(self._load)
+        entries = [self._begin(self.entries.require(name)) for name in names]
+        load = FirstsAlone(self._builder.load)
         tried = pool.map(lambda entry: self._try(entry, load), entries)
         return [self._end(entry, built) for entry, built in zip(entries, tried, strict=True)]
 
@@ -106,10 +105,10 @@ class Catalog(Entries):
         Raises:
             UnknownTaskError: if there is no such task.
         """
-        entry = self.entry(name)
+        entry = self.entries.require(name)
         log_change("out of service", entry.task)
         self._metrics.remove_task(name)
-        return self._replace(replace(entry, state="available", reason=None, task=None, wanted=False))
+        return self.entries.put(replace(entry, state="available", reason=None, task=None, wanted=False))
 
     def put(self, name: str, data: bytes, check: Callable[[], object] | None = None) -> Entry:
         """Puts the task of a file's bytes into service, and its file into the folder; all of it happens or nothing.
@@ -125,7 +124,7 @@ class Catalog(Entries):
         entry = self._entry_or_new(name)
         same = entry.serving(data)
         try:
-            loaded = same or self._build(entry, data, self._load)
+            loaded = same or self._builder.build(entry, data)
         except FpetError as error:
             self._metrics.task_loads.labels("refused").inc()
             raise InvalidTaskError(log_failure(entry, error, refused=True)) from error
@@ -137,7 +136,9 @@ class Catalog(Entries):
         # Not of what lies there by now, which may be another's: that is yet to be looked at.
         self._looked_at.note(entry.path, self._files.write(entry.path, data))
         entry = replace(entry, wanted=True)
-        return self._replace(replace(entry, state="loaded", reason=None)) if same else self._serve(entry, loaded, data)
+        if same:
+            return self.entries.put(replace(entry, state="loaded", reason=None))
+        return self._serve(entry, loaded, data)
 
     def delete(self, name: str) -> None:
         """Takes a task out of service and its file out of the folder.
@@ -146,7 +147,7 @@ class Catalog(Entries):
             UnknownTaskError: if there is no such task.
             StorageError: if the file cannot be removed, or the folder is gone; the task then goes on serving.
         """
-        entry = self.entry(name)
+        entry = self.entries.require(name)
         self._files.remove(entry.path)
         self._drop(name)
 
@@ -169,12 +170,12 @@ class Catalog(Entries):
             TaskError: if the folder cannot be listed; everything stays as it is.
         """
         paths = self._files.files()
-        gone = sorted(self._entries.keys() - paths.keys())
+        gone = sorted(self.entries.names() - paths.keys())
         for name in gone:
             self._drop(name)
-        for name in paths.keys() - self._entries.keys():
-            self._replace(Entry(name, paths[name], "loading", wanted=True))
-        return gone + [entry.name for entry in self.entries() if self._is_due(entry)]
+        for name in paths.keys() - self.entries.names():
+            self.entries.put(Entry(name, paths[name], "loading", wanted=True))
+        return gone + [entry.name for entry in self.entries.all() if self._is_due(entry)]
 
     def look(self, name: str) -> Entry | None:
         """Puts the file of a task into service if it is due, and returns what became of it; None if not.
@@ -182,14 +183,14 @@ class Catalog(Entries):
         The same bytes again stay what they are. A file may still be on its way: that it cannot serve is said once two
         looks in a row find it as it was, and until then it is `loading`.
         """
-        entry = self._entries.get(name)
+        entry = self.entries.find(name)
         if entry is None or not self._is_due(entry):
             return None
         return self._take(entry, final=not self._looked_at.differs(entry.path))
 
     def _entry_or_new(self, name: str) -> Entry:
         """The task of that name, or else what it would begin as, which is none of the entries yet."""
-        return self.find(name) or Entry(name, self.folder / f"{name}{SUFFIX}")
+        return self.entries.find(name) or Entry(name, self.folder / f"{name}{SUFFIX}")
 
     def _is_due(self, entry: Entry) -> bool:
         return entry.wanted and (entry.state == "loading" or self._looked_at.differs(entry.path))
@@ -203,20 +204,20 @@ class Catalog(Entries):
             if self._looked_at.differs(entry.path):
                 raise TaskError(f"{entry.path}: the file changed while it was read")
             if entry.serving(data):
-                return self._replace(replace(entry, state="loaded"))
-            built = self._build(entry, data, self._load)
+                return self.entries.put(replace(entry, state="loaded"))
+            built = self._builder.build(entry, data)
         except Exception as error:
             return self._end(entry, error) if final else entry
         return self._serve(entry, built, data)
 
     def _begin(self, entry: Entry) -> Entry:
         self._looked_at.look(entry.path)
-        return self._replace(replace(entry, state="loading", reason=None, wanted=True))
+        return self.entries.put(replace(entry, state="loading", reason=None, wanted=True))
 
-    def _try(self, entry: Entry, load: Load) -> LoadedTask | Exception:
+    def _try(self, entry: Entry, load: Load | None = None) -> LoadedTask | Exception:
         """What is to serve, or why it cannot; in any thread."""
         try:
-            return self._build(entry, self._files.read(entry.path), load)
+            return self._builder.build(entry, self._files.read(entry.path), load)
         except Exception as error:  # whatever a file holds, it must not keep the others from serving
             return error
 
@@ -226,33 +227,20 @@ class Catalog(Entries):
         self._metrics.task_loads.labels("failed").inc()
         if may_pass(entry, built):
             self._looked_at.forget(entry.path)  # so that the next looks try again
-        return self._replace(replace(entry, state="failed", reason=log_failure(entry, built)))
-
-    def _build(self, entry: Entry, data: bytes, load: Load) -> LoadedTask:
-        return load(parse(data, entry), self._generations.get(entry.name, 0) + 1)
-
-    def _build_as(self, entry: Entry, snapshot: EntrySnapshot, content: bytes) -> LoadedTask:
-        """Builds the very task, of the generation that another process gave it, which logs it if that fails."""
-        try:
-            task = parse(content or self._files.read(entry.path), entry)
-            if task.digest != snapshot.digest:
-                raise TaskError(f"{entry.path}: the file is another one by now")
-            return self._load(task, snapshot.generation)
-        except FpetError as error:
-            raise InvalidTaskError(without_folder(entry.path, error)) from error
+        return self.entries.put(replace(entry, state="failed", reason=log_failure(entry, built)))
 
     def _serve(self, entry: Entry, loaded: LoadedTask, data: bytes = b"", *, counted: bool = True) -> Entry:
         """counted: whether it was this process that was asked for it."""
-        self._note(loaded, data)
-        self._generations[entry.name] = loaded.generation
+        self.entries.note_new(loaded, data)
+        self._builder.note_served(loaded)
         self._metrics.add_task(entry.name, loaded.size)
         if counted:
             self._metrics.task_loads.labels("loaded").inc()
         log_change("in service", loaded)
-        return self._replace(replace(entry, state="loaded", reason=None, task=loaded))
+        return self.entries.put(replace(entry, state="loaded", reason=None, task=loaded))
 
     def _drop(self, name: str) -> None:
-        entry = self._entries.pop(name)
+        entry = self.entries.remove(name)
         log_change("gone", entry.task)
         self._looked_at.forget(entry.path)
         self._metrics.remove_task(name)

@@ -45,10 +45,10 @@ def add_gauges(metrics: Metrics, settings: Settings, engine: Engine, catalog: Ca
         tasks.labels(state).set_function(partial(_count, catalog, state))
     metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
     metrics.resident_bytes.labels("reordered").set_function(lambda: reordered_bytes(engine.backbone.vit))
-    metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.serving()))
+    metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.entries.serving()))
     metrics.resident_bytes.labels("unpacked").set_function(lambda: engine.unpacked.bytes)
     metrics.resident_bytes.labels("captured").set_function(lambda: engine.captures.bytes if engine.captures else 0)
 
 
 def _count(catalog: Catalog, state: State) -> int:
-    return sum(entry.state == state for entry in catalog.entries())
+    return sum(entry.state == state for entry in catalog.entries.all())

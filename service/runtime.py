@@ -64,7 +64,7 @@ class Runtime:
         self._end = math.inf
         way = self._parallelism()
         self.pools = pools = Pools(settings, way, on_cpu=engine.device.type == "cpu")
-        self.folding = Folding(settings, metrics, engine, pools.folding, catalog.serving, read=catalog.read)
+        self.folding = Folding(settings, metrics, engine, pools.folding, catalog.entries.serving, read=catalog.read)
         self._shadows = Sampler(settings.shadow_share)
         self.reader = BodyReader(settings.max_body, settings.max_images, pools.decode)
         ahead = _AHEAD * pools.decoders
@@ -135,7 +135,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         try:
             await self._preload()
-            if not self.catalog.entries():
+            if not self.catalog.entries.all():
                 logger.warning("there is no task in %s", self.catalog.folder)
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             families = self._families()
@@ -147,16 +147,17 @@ class Runtime:
             logger.error("the service cannot start: %s", error, exc_info=not foreseen)
             self._started("failed")
             return
-        logger.info("ready: %d tasks on %s in %s", len(self.catalog.serving()), self.engine.device, self.engine.dtype)
+        serving, engine = self.catalog.entries.serving(), self.engine
+        logger.info("ready: %d tasks on %s in %s", len(serving), engine.device, engine.dtype)
         self._started("ready")
 
     async def _preload(self) -> None:
         """Raises TaskError if a task that is named cannot serve, or none of those that are to be there can."""
         wanted = self.settings.preload
-        names = [one.name for one in self.catalog.entries() if ALL in wanted or one.name in wanted]
+        names = [one.name for one in self.catalog.entries.all() if ALL in wanted or one.name in wanted]
         # In the threads of forwards, which have nothing else to do until the service is ready.
         entries = await _run_in(self.pools.loader, lambda: self.catalog.load_all(names, self.pools.forwards))
-        self.catalog.take_new()  # they are timed before the service is ready
+        self.catalog.entries.take_new()  # they are timed before the service is ready
         failed = [entry.name for entry in entries if entry.state == "failed"]
         if failed and (ALL not in wanted or failed == names):
             raise TaskError(f"tasks that are to be there cannot serve: {', '.join(failed)}")
@@ -182,7 +183,7 @@ class Runtime:
                 # Here, where no other change has taken a task out of service again that answered meanwhile. Only what
                 # is new: what failed would be tried again with every look at the folder, and changes may come faster
                 # than what is there already is looked at.
-                for task in self.catalog.take_new():
+                for task in self.catalog.entries.take_new():
                     self.pools.calibrator.submit(self._calibrate_beside, task)
 
         return await _run_in(self.pools.loader, apply)
@@ -193,13 +194,13 @@ class Runtime:
 
     def _families(self) -> Collection[LoadedTask]:
         """One task of each family in service."""
-        return {task.family.name: task for task in self.catalog.serving()}.values()
+        return {task.family.name: task for task in self.catalog.entries.serving()}.values()
 
     def _calibrate(self, task: LoadedTask) -> None:
         mixed = self.settings.max_batch_tasks > 1
         for size in doublings(self.settings.max_batch):
             # A task may leave service before it is its turn: then it matters only to what it answered until then.
-            wanted = task in self.catalog.serving() or task.family.timings.awaited
+            wanted = task in self.catalog.entries.serving() or task.family.timings.awaited
             if wanted and self.status != "draining":
                 self.engine.calibrate(task, size, self.settings.calibration_repeats, mixed=mixed)
 

@@ -12,7 +12,7 @@ from serving import Serving
 def taken(service: Serving, places: int, *tasks: str) -> Iterator[None]:
     """So many places of the queue are taken by these tasks; by all, so that none has a place beyond those, unless they
     are named."""
-    holders = tasks or [entry.name for entry in service.runtime.catalog.entries()]
+    holders = tasks or [entry.name for entry in service.runtime.catalog.entries.all()]
     admission = service.runtime.batcher.admit(places, holders)
     service.on_loop(admission.__enter__)
     try:

@@ -130,7 +130,8 @@ async def test_a_batch_that_failed_holds_no_memory(
         runtime, transport = app.runtime, httpx.ASGITransport(app)
         await runtime.warm.wait()
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-            runtime.catalog.loaded("digits").weights.head.data = torch.zeros(10, 1)  # only now does a batch fail
+            digits = runtime.catalog.entries.loaded("digits")
+            digits.weights.head.data = torch.zeros(10, 1)  # only now does a batch fail
             monkeypatch.setattr(Template, "features", noted)
             hook = runtime.engine.backbone.vit.norm.register_forward_hook(look)
             gc.collect()

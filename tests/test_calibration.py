@@ -103,7 +103,7 @@ def test_fast_forwards_are_timed_more_often() -> None:
 
 def test_a_service_that_is_ready_has_timed_all_sizes(small_files: Files) -> None:
     with serving(small_settings(small_files, calibration_repeats=10)) as service:
-        task = service.runtime.catalog.loaded("digits")
+        task = service.runtime.catalog.entries.loaded("digits")
         points = task.family.timings.calibration(False).points
         assert [point.batch_size for point in points] == [1, 2, 4]
         (told,) = (one for one in service.client.get("/v1/savings").json()["calibration"] if one["task"] == "digits")
@@ -128,7 +128,7 @@ def test_a_family_that_is_gone_before_it_is_timed_has_its_baseline(files: Files,
 def test_a_family_is_timed_for_long_enough(small_files: Files) -> None:
     with serving(small_settings(small_files)) as service:
         started = time.perf_counter()
-        service.runtime.engine.calibrate(service.runtime.catalog.loaded("digits"), 3, repeats=1)
+        service.runtime.engine.calibrate(service.runtime.catalog.entries.loaded("digits"), 3, repeats=1)
         assert time.perf_counter() - started >= 0.25  # one forward each way takes a hundredth of that
 
 
@@ -136,4 +136,4 @@ def test_nothing_waits_for_timings_that_will_never_be(small_files: Files) -> Non
     with serving(small_settings(small_files, calibration_repeats=0)) as service:
         assert service.classify(IMAGE).status_code == 200
         assert service.metric("images_total", task="digits", tokens="reduced") == 1
-        assert not service.runtime.catalog.loaded("digits").family.timings.awaited
+        assert not service.runtime.catalog.entries.loaded("digits").family.timings.awaited

@@ -51,30 +51,30 @@ def test_an_unmounted_folder_takes_no_task_along(file: Path, tmp_path: Path, met
         (tmp_path / "place").symlink_to(below)
         with pytest.raises(TaskError, match="the task folder is empty, and of another file system than it was"):
             catalog.due()
-        assert catalog.loaded("digits") is task
+        assert catalog.entries.loaded("digits") is task
         write_task(
             Path(below) / "other.safetensors", dataclasses.replace(small_header(BACKBONE), name="other"), BACKBONE
         )
         assert catalog.due() == ["digits", "other"]  # another one was mounted, on purpose
-        assert catalog.find("digits") is None
+        assert catalog.entries.find("digits") is None
 
 
 def test_a_folder_that_is_gone_for_a_moment_takes_no_task_along(catalog: Catalog, file: Path, tmp_path: Path) -> None:
-    task = catalog.loaded("digits")
+    task = catalog.entries.loaded("digits")
     file.parent.rename(tmp_path / "elsewhere")
     with pytest.raises(TaskError, match="the task folder cannot be listed: No such file"):
         scan(catalog)
-    assert catalog.loaded("digits") is task
+    assert catalog.entries.loaded("digits") is task
     data = (tmp_path / "elsewhere" / file.name).read_bytes()
     with pytest.raises(StorageError, match="the task folder is gone"):
         catalog.put("digits", data)  # which does not make it anew
     with pytest.raises(StorageError, match="the task folder is gone"):
         catalog.delete("digits")  # of which the file would know nothing
-    assert catalog.loaded("digits") is task
+    assert catalog.entries.loaded("digits") is task
     (tmp_path / "elsewhere").rename(file.parent)
     assert scan(catalog) == []
     file.unlink()
-    assert scan(catalog) == catalog.entries() == []
+    assert scan(catalog) == catalog.entries.all() == []
 
 
 def test_a_file_that_could_not_be_read_for_a_moment_serves_once_it_can_be(file: Path, metrics: Metrics) -> None:
@@ -87,18 +87,18 @@ def test_a_file_that_could_not_be_read_for_a_moment_serves_once_it_can_be(file: 
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert (failed.state, failed.reason) == ("failed", "digits.safetensors: cannot be read: Too many open files")
     scan(catalog)
-    assert catalog.entry("digits").state == "loaded"
+    assert catalog.entries.require("digits").state == "loaded"
 
 
 def test_the_same_bytes_again_are_the_same_task(catalog: Catalog, file: Path, metrics: Metrics) -> None:
-    task, data = catalog.loaded("digits"), file.read_bytes()
+    task, data = catalog.entries.loaded("digits"), file.read_bytes()
     os.utime(file, (0, 0))
     scan(catalog)
     file.unlink()
     file.write_bytes(data)  # as a volume delivers them again
     scan(catalog)
-    assert catalog.loaded("digits") is task
-    assert catalog.entry("digits").state == "loaded"
+    assert catalog.entries.loaded("digits") is task
+    assert catalog.entries.require("digits").state == "loaded"
     assert scan(catalog) == []  # its new time of change is known by now
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
     assert catalog.load("digits").task is not task  # somebody asked for it
@@ -113,11 +113,11 @@ def test_a_task_that_comes_back_is_another(catalog: Catalog, file: Path, metrics
     assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 2)]
     file.unlink()
     catalog.delete("digits")  # of which nothing is left
-    assert catalog.entries() == []
+    assert catalog.entries.all() == []
 
 
 def test_the_old_bytes_mend_what_failed(catalog: Catalog, file: Path) -> None:
-    task, data = catalog.loaded("digits"), file.read_bytes()
+    task, data = catalog.entries.loaded("digits"), file.read_bytes()
     file.write_bytes(b"no task")
     assert catalog.load("digits").state == "failed"
     file.write_bytes(data)
@@ -133,10 +133,10 @@ def test_a_file_that_is_being_written_has_not_failed(
     for length in range(0, len(data), len(data) // 4):
         file.write_bytes(data[:length])
         assert [entry.state for entry in scan(catalog)] == ["loading"]
-        assert catalog.loaded("digits").generation == 1
+        assert catalog.entries.loaded("digits").generation == 1
     file.write_bytes(data)
     assert [entry.state for entry in scan(catalog)] == ["loaded"]
-    assert catalog.loaded("digits").generation == 2
+    assert catalog.entries.loaded("digits").generation == 2
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "failed"}) == 0
     assert caplog.records == []
 
@@ -149,7 +149,7 @@ def test_a_file_that_stays_bad_failed_once(catalog: Catalog, file: Path, caplog:
 
 
 def test_the_log_tells_what_becomes_of_tasks(catalog: Catalog, file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    first = catalog.loaded("digits").digest[:12]
+    first = catalog.entries.loaded("digits").digest[:12]
     with caplog.at_level(logging.INFO):
         catalog.unload("digits")
         write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
@@ -191,13 +191,13 @@ def test_so_is_one_that_is_written_over_another_and_given_its_time(
 
 
 def test_a_link_that_leads_nowhere_any_more_failed(catalog: Catalog, file: Path, tmp_path: Path) -> None:
-    task = catalog.loaded("digits")
+    task = catalog.entries.loaded("digits")
     file.rename(tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
     assert [entry.task for entry in scan(catalog)] == [task]  # the very same file, under another name
     (tmp_path / file.name).unlink()
     assert [entry.state for _ in range(3) for entry in scan(catalog)] == ["loading", "failed"]
-    assert catalog.loaded("digits") is task
+    assert catalog.entries.loaded("digits") is task
 
 
 def test_a_file_that_is_on_its_way_was_not_read(catalog: Catalog, file: Path) -> None:
@@ -234,9 +234,9 @@ def test_what_is_written_in_place_while_it_is_read_does_not_serve(
     with monkeypatch.context() as during:
         during.setattr(TaskFolder, "read", reading)
         assert [entry.state for entry in scan(catalog)] == ["loading"]
-    assert catalog.loaded("digits").generation == 1
+    assert catalog.entries.loaded("digits").generation == 1
     scan(catalog)
-    assert catalog.loaded("digits").digest == hashlib.sha256(new).hexdigest()
+    assert catalog.entries.loaded("digits").digest == hashlib.sha256(new).hexdigest()
 
 
 def test_of_unspeakable_names_that_are_gone_nothing_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -60,11 +60,11 @@ def test_what_another_puts_right_after_is_seen_at_the_next_look(catalog: Catalog
             catalog.put("digits", ours)
             replaced.result()
             scan(catalog)
-            assert catalog.loaded("digits").digest == hashlib.sha256(theirs).hexdigest()
+            assert catalog.entries.loaded("digits").digest == hashlib.sha256(theirs).hexdigest()
 
 
 def test_what_came_while_a_task_was_built_can_keep_it_from_being_written(catalog: Catalog, file: Path) -> None:
-    data, task = file.read_bytes(), catalog.loaded("digits")
+    data, task = file.read_bytes(), catalog.entries.loaded("digits")
     write_task(file, small_header(BACKBONE), BACKBONE, seed=1)
     ours = file.read_bytes()
     file.write_bytes(data)
@@ -75,18 +75,18 @@ def test_what_came_while_a_task_was_built_can_keep_it_from_being_written(catalog
 
     with pytest.raises(ConflictError):
         catalog.put("digits", ours, check)
-    assert (file.read_bytes(), catalog.loaded("digits")) == (b"another's", task)
+    assert (file.read_bytes(), catalog.entries.loaded("digits")) == (b"another's", task)
     file.write_bytes(data)
-    assert (catalog.entry("digits").state, scan(catalog)) == ("loaded", [catalog.entry("digits")])
+    assert (catalog.entries.require("digits").state, scan(catalog)) == ("loaded", [catalog.entries.require("digits")])
 
 
 def test_the_same_bytes_put_again_stay_what_they_are(catalog: Catalog, file: Path, metrics: Metrics) -> None:
-    task, data = catalog.loaded("digits"), file.read_bytes()
+    task, data = catalog.entries.loaded("digits"), file.read_bytes()
     file.write_bytes(b"no task")
     assert catalog.load("digits").state == "failed"
     entry = catalog.put("digits", data)
     assert (entry.state, entry.reason, entry.task) == ("loaded", None, task)
-    assert (catalog.loaded("digits") is task, file.read_bytes()) == (True, data)
+    assert (catalog.entries.loaded("digits") is task, file.read_bytes()) == (True, data)
     assert scan(catalog) == []  # that file is the one that serves
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
 
@@ -94,10 +94,10 @@ def test_the_same_bytes_put_again_stay_what_they_are(catalog: Catalog, file: Pat
 def test_what_cannot_be_put_is_refused_and_changes_nothing(
     catalog: Catalog, file: Path, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before, data = catalog.entries(), file.read_bytes()
+    before, data = catalog.entries.all(), file.read_bytes()
     with pytest.raises(InvalidTaskError, match=r"digits\.safetensors: not a complete safetensors file"):
         catalog.put("digits", b"no task")
-    assert (catalog.entries(), file.read_bytes()) == (before, data)
+    assert (catalog.entries.all(), file.read_bytes()) == (before, data)
     file.write_bytes(b"no task")
     assert catalog.load("digits").state == "failed"
     assert catalog.put("digits", data).reason is None

@@ -33,7 +33,7 @@ def test_metrics_show_requests_tokens_and_what_was_saved(small_files: Files) -> 
         savings = fresh.client.get("/v1/savings").json()
         (measured,) = [one for one in savings["calibration"] if one["task"] == "digits"]
         assert [point["batch_size"] for point in measured["points"]] == [1, 2, 4]
-        ratios = fresh.runtime.catalog.loaded("digits").family.timings.calibration(False).ratios
+        ratios = fresh.runtime.catalog.entries.loaded("digits").family.timings.calibration(False).ratios
         assert [point["speedup"] for point in measured["points"]] == pytest.approx(ratios, abs=1e-4)
         assert baseline / seconds == pytest.approx(ratios[0])
         (saved,) = [one for one in savings["tasks"] if one["task"] == "digits"]

@@ -136,7 +136,7 @@ def test_whose_time_is_up_enters_no_batch(service: Serving) -> None:
 
 def test_a_failing_batch_is_an_id_to_its_own_clients_alone(small_files: Files) -> None:
     with serving(small_settings(small_files)) as damaged:
-        task = damaged.runtime.catalog.loaded("digits")
+        task = damaged.runtime.catalog.entries.loaded("digits")
         whole = task.weights
         object.__setattr__(task, "weights", whole._replace(head=torch.zeros(1, 1)))
         answer = damaged.classify(IMAGES[0])

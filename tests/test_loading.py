@@ -41,14 +41,14 @@ def folder(tmp_path: Path) -> Path:
 def load_all(catalog: Catalog, threads: int) -> list[str]:
     """Loads all tasks; returns their states."""
     with ThreadPoolExecutor(threads) as pool:
-        return [entry.state for entry in catalog.load_all([entry.name for entry in catalog.entries()], pool)]
+        return [entry.state for entry in catalog.load_all([entry.name for entry in catalog.entries.all()], pool)]
 
 
 def test_families_are_made_once(folder: Path) -> None:
     for _ in range(5):
         catalog = catalog_of(folder, Metrics([], []))
         assert load_all(catalog, threads=8) == ["loaded"] * 12
-        assert len({task.family for task in catalog.serving()}) == 2
+        assert len({task.family for task in catalog.entries.serving()}) == 2
 
 
 def test_what_cannot_serve_keeps_no_other_from_serving(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -59,7 +59,8 @@ def test_what_cannot_serve_keeps_no_other_from_serving(folder: Path, caplog: pyt
     catalog = catalog_of(folder, metrics)
     with caplog.at_level(logging.INFO):
         assert load_all(catalog, threads=3) == ["failed", *["loaded"] * 10, "failed"]
-    assert catalog.entry("task-11").reason == "task-11.safetensors: the file holds the task 'task-00', not 'task-11'"
+    reason = "task-11.safetensors: the file holds the task 'task-00', not 'task-11'"
+    assert catalog.entries.require("task-11").reason == reason
     told = [record.getMessage().partition(":")[0] for record in caplog.records]
     in_service = [f"the task task-{i:02} is in service" for i in range(1, 11)]
     assert told == ["the task task-00 failed to load", *in_service, "the task task-11 failed to load"]
@@ -78,7 +79,7 @@ def test_a_pool_that_is_shut_down_ends_it(folder: Path) -> None:
         return engine.load(task, generation)
 
     catalog = Catalog(folder, load, Metrics([], []), max_bytes=10**6)
-    names = [entry.name for entry in catalog.entries()]
+    names = [entry.name for entry in catalog.entries.all()]
     with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as loader:
         loading = loader.submit(catalog.load_all, names, pool)
         begun.wait()
@@ -86,12 +87,12 @@ def test_a_pool_that_is_shut_down_ends_it(folder: Path) -> None:
         go.set()
         with pytest.raises((CancelledError, RuntimeError)):
             loading.result()
-    assert len(catalog.serving()) <= 1
+    assert len(catalog.entries.serving()) <= 1
 
 
 def test_a_service_of_two_workers_loads_them_all(small_files: Files, folder: Path) -> None:
     settings = small_settings(Files(small_files.backbone, folder), workers=2, threads=1)
     with serving(settings) as service:
-        tasks = service.runtime.catalog.serving()
+        tasks = service.runtime.catalog.entries.serving()
         assert [task.header.name for task in tasks] == [f"task-{i:02}" for i in range(12)]
         assert len({task.family for task in tasks}) == 2

@@ -48,7 +48,7 @@ def test_a_change_that_is_under_way_is_made_in_both(both: Both, asked: int, tmp_
     finally:
         released.set()
     assert (answer.status_code, answer.json()["generation"]) == (200, 2)
-    (task,) = (one for one in second.runtime.catalog.serving() if one.header.name == "digits")
+    (task,) = (one for one in second.runtime.catalog.entries.serving() if one.header.name == "digits")
     assert (task.digest, task.generation) == (answer.json()["digest"], 2)
 
 

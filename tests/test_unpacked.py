@@ -160,7 +160,7 @@ def test_the_service_holds_low_bit_tasks_in_less_than_their_files(small_files: F
         image = pictures.png(0)
         given = {name: service.classify(image, name, outputs="logits").json()["logits"] for name in names * 2}
         assert service.metric("resident_bytes", kind="tasks") < files
-        size = unpacked_bytes(service.runtime.catalog.loaded(names[0]))
+        size = unpacked_bytes(service.runtime.catalog.entries.loaded(names[0]))
         assert 2 * size <= 60_000 < 3 * size
         assert service.metric("resident_bytes", kind="unpacked") == 2 * size
     with serving(settings.model_copy(update={"unpacked_bytes": 0})) as service:

@@ -112,7 +112,7 @@ class Changes:
     async def share(self) -> None:
         """Until it is cancelled, tells the others of what was announced, and again of what one did not follow."""
         await self._runtime.warm.wait()
-        for entry in self._runtime.catalog.entries():  # each has read the folder by itself
+        for entry in self._runtime.catalog.entries.all():  # each has read the folder by itself
             self.announce(entry.name)
         while True:
             self._news.clear()
@@ -159,7 +159,7 @@ class Changes:
             self._turn.release()
 
     def _state(self, task: str) -> _State:
-        entry = self._runtime.catalog.find(task)
+        entry = self._runtime.catalog.entries.find(task)
         if entry is None:
             return _State(task)
         return _State(task, entry.snapshot(), entry.task is not None and self._runtime.folding.state(entry.task)[1])
@@ -185,7 +185,7 @@ class Changes:
         return None
 
     async def _ask(self, state: _State) -> str | None:
-        content = self._runtime.catalog.take_content(state.entry.digest if state.entry else None)
+        content = self._runtime.catalog.entries.take_content(state.entry.digest if state.entry else None)
         try:
             answers = await self._peers.ask(CHANGE, Message(asdict(state), content), LATER)
         except TimeoutError as error:
@@ -196,7 +196,7 @@ class Changes:
     async def _repeat(self, state: _State, content: bytes) -> None:
         runtime, name = self._runtime, state.task
         await runtime.administer(lambda: runtime.catalog.repeat(name, state.entry, content))
-        entry = runtime.catalog.find(name)
+        entry = runtime.catalog.entries.find(name)
         if entry is not None and entry.task is not None and state.pinned != runtime.folding.state(entry.task)[1]:
             task, apply = entry.task, runtime.folding.pin if state.pinned else runtime.folding.unpin
             await runtime.fold(lambda: apply(task))

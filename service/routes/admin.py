@@ -66,7 +66,7 @@ async def put_task(
 
     def put() -> tuple[bool, Entry]:
         check(conditions, runtime, task)
-        new, unread = runtime.catalog.find(task) is None, partial(check_file, conditions, runtime, task)
+        new, unread = runtime.catalog.entries.find(task) is None, partial(check_file, conditions, runtime, task)
         unread()  # and once more when the task is built, which takes time
         return new, runtime.catalog.put(task, data, unread)
 
@@ -86,7 +86,7 @@ async def delete_task(task: str, cluster: ClusterDep, conditions: ConditionsHead
         check_file(conditions, cluster.runtime, name)
         cluster.runtime.catalog.delete(name)
 
-    await change(cluster, task, conditions, cluster.runtime.catalog.entry, delete)
+    await change(cluster, task, conditions, cluster.runtime.catalog.entries.require, delete)
 
 
 @router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
@@ -105,7 +105,7 @@ async def unload_task(task: str, cluster: ClusterDep, conditions: ConditionsHead
 async def pin_task(task: str, cluster: ClusterDep, conditions: ConditionsHeader) -> TaskInfo:
     """Folds a task into weights of its own and keeps them until it is replaced, unloaded or unpinned."""
     folding = cluster.runtime.folding
-    folding.require_foldable(cluster.runtime.catalog.loaded(task))  # without waiting for what is being folded
+    folding.require_foldable(cluster.runtime.catalog.entries.loaded(task))  # without waiting for what is being folded
     return describe(await fold(cluster, task, conditions, folding.pin), folding)
 
 

@@ -67,7 +67,7 @@ async def take_out_of_service(cluster: Cluster, name: str, conditions: Condition
         NotReadyError: if one of the processes is not ready or does not follow.
     """
     catalog = cluster.runtime.catalog
-    return await change(cluster, name, conditions, catalog.entry, catalog.unload)
+    return await change(cluster, name, conditions, catalog.entries.require, catalog.unload)
 
 
 async def change(
@@ -112,7 +112,7 @@ async def fold(cluster: Cluster, name: str, conditions: Conditions, apply: Calla
     runtime = cluster.runtime
 
     def found() -> LoadedTask:
-        task = runtime.catalog.loaded(name)
+        task = runtime.catalog.entries.loaded(name)
         check(conditions, runtime, name)
         return task
 
@@ -124,7 +124,7 @@ async def fold(cluster: Cluster, name: str, conditions: Conditions, apply: Calla
     found()  # nobody waits for what is being folded only to hear that there is no such task
     async with cluster.changes.followed(name):
         task = await runtime.fold(checked)
-    entry = runtime.catalog.entry(name)
+    entry = runtime.catalog.entries.require(name)
     if entry.task is not task:
         raise ConflictError(f"the task {name!r} is {'another' if entry.task else 'out of service'} by now")
     return entry
@@ -133,7 +133,7 @@ async def fold(cluster: Cluster, name: str, conditions: Conditions, apply: Calla
 def check(conditions: Conditions, runtime: Runtime, name: str) -> None:
     """Raises ConflictError if the task does not meet the conditions. It must be called in the thread that changes the
     catalog if a change follows, so that no other change comes between."""
-    entry = runtime.catalog.find(name)
+    entry = runtime.catalog.entries.find(name)
     if conditions.if_none_match and entry is not None:
         raise ConflictError(f"there is a task {name!r} already")
     if not conditions.if_match:

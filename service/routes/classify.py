@@ -99,7 +99,7 @@ async def _classify(
     deadline = deadline_after(milliseconds, runtime)
     require_single(request)
     runtime.require_ready()
-    tasks = [runtime.catalog.loaded(name) for name in names]
+    tasks = [runtime.catalog.entries.loaded(name) for name in names]
     top_k = [_top_k(options, task) for task in tasks]
     if len(tasks) > runtime.settings.max_images:  # not to be cured by other images, or fewer
         raise InvalidRequestError(f"query.tasks: {len(tasks)} tasks; the limit is {runtime.settings.max_images}")

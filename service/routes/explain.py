@@ -55,7 +55,7 @@ async def explain(
     deadline = deadline_after(x_deadline_ms, runtime)
     require_single(request)
     runtime.require_ready()
-    loaded = runtime.catalog.loaded(task)
+    loaded = runtime.catalog.entries.loaded(task)
     picture, numbers = partial(_picture, runtime.engine.backbone), partial(_numbers, loaded)
     media_type, show = (_PNG, picture) if options.format == "png" else (JSON, numbers)
     with runtime.explanations.admitted():

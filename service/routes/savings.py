@@ -22,7 +22,8 @@ def get_savings(runtime: RuntimeDep, metrics: MetricsDep) -> Savings:
     return Savings(
         tasks=savings(MetricsSnapshot(metrics), runtime.metrics.tasks.all()),
         calibration=[
-            TaskCalibration(task=task.header.name, points=_points(runtime, task)) for task in runtime.catalog.serving()
+            TaskCalibration(task=task.header.name, points=_points(runtime, task))
+            for task in runtime.catalog.entries.serving()
         ],
     )
 

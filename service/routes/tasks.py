@@ -16,7 +16,7 @@ router = APIRouter(tags=["tasks"], route_class=Described)
 @router.get("/v1/tasks", response_model_exclude_none=True)
 async def list_tasks(runtime: RuntimeDep) -> TaskList:
     """All tasks, by name."""
-    return TaskList(tasks=[describe(entry, runtime.folding) for entry in runtime.catalog.entries()])
+    return TaskList(tasks=[describe(entry, runtime.folding) for entry in runtime.catalog.entries.all()])
 
 
 @router.get(
@@ -24,7 +24,7 @@ async def list_tasks(runtime: RuntimeDep) -> TaskList:
 )
 async def get_task(task: str, runtime: RuntimeDep, response: Response) -> TaskInfo:
     """One task; its digest is the ETag."""
-    info = describe(runtime.catalog.entry(task), runtime.folding)
+    info = describe(runtime.catalog.entries.require(task), runtime.folding)
     if info.digest is not None:
         response.headers["etag"] = f'"{info.digest}"'
     return info

@@ -35,9 +35,9 @@ _GET: dict[str, Any] = {"responses": errors(404, 422, 503), "response_model_excl
 
 async def _latest(request: Request, model: str) -> LoadedTask:
     runtime = runtime_of(request)
-    runtime.catalog.entry(model)  # what there is not will not be there once the service is ready
+    runtime.catalog.entries.require(model)  # what there is not will not be there once the service is ready
     runtime.require_ready()
-    return runtime.catalog.loaded(model)
+    return runtime.catalog.entries.loaded(model)
 
 
 ModelDep = Annotated[LoadedTask, Depends(_latest)]
@@ -81,7 +81,7 @@ async def ready(cluster: ClusterDep, response: Response) -> Ready:
 def all_statistics(runtime: RuntimeDep, metrics: MetricsDep) -> AllStatistics:
     """What every model did since the service started. Beyond the first hundred tasks there are no counters."""
     return _statistics(
-        metrics, *(task for task in runtime.catalog.serving() if runtime.statistics.has(task.header.name))
+        metrics, *(task for task in runtime.catalog.entries.serving() if runtime.statistics.has(task.header.name))
     )
 
 

@@ -44,7 +44,7 @@ async def index(request: Request, runtime: RuntimeDep) -> list[IndexEntry]:
     """All tasks in the folder, by name, or those that answer."""
     asked = await _read(request, runtime, IndexRequest)
     refusal = _refusal(runtime)
-    entries = [index_entry(entry, refusal) for entry in runtime.catalog.entries()]
+    entries = [index_entry(entry, refusal) for entry in runtime.catalog.entries.all()]
     return [entry for entry in entries if entry.state == "READY" or not asked.ready]
 
 

@@ -1,7 +1,8 @@
-"""Which tasks there are, as others see them; `service.catalog` says what becomes of them."""
+"""The entries of all tasks, by name; `service.catalog` changes them."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from weakref import WeakSet
 
 from service.errors import UnknownTaskError
@@ -12,7 +13,7 @@ from service.tasks.entry import Entry
 class Entries:
     """Names to entries, each of which is replaced as a whole: readers in other threads see the old one or the new.
 
-    keeps_content: whether somebody takes the bytes of the files that are put into service.
+    keeps_content: whether the bytes of the file that was put into service last are kept, for `take_content`.
     """
 
     def __init__(self, entries: dict[str, Entry], keeps_content: bool) -> None:
@@ -21,17 +22,25 @@ class Entries:
         self._content: tuple[str, bytes] | None = None
         self._new: WeakSet[LoadedTask] = WeakSet()
 
-    def entries(self) -> list[Entry]:
-        """All tasks, by name."""
+    def all(self) -> list[Entry]:
+        """All entries, by name."""
         entries = dict(self._entries)
         return [entries[name] for name in sorted(entries)]
 
+    def names(self) -> Set[str]:
+        """The names of all entries."""
+        return self._entries.keys()
+
     def serving(self) -> list[LoadedTask]:
         """All tasks that answer, by name."""
-        return [entry.task for entry in self.entries() if entry.task]
+        return [entry.task for entry in self.all() if entry.task]
 
-    def entry(self, name: str) -> Entry:
-        """The task of that name.
+    def find(self, name: str) -> Entry | None:
+        """The entry of that name, or None if there is none."""
+        return self._entries.get(name)
+
+    def require(self, name: str) -> Entry:
+        """The entry of that name.
 
         Raises:
             UnknownTaskError: if there is none.
@@ -40,10 +49,6 @@ class Entries:
             return entry
         raise UnknownTaskError(f"there is no task {name!r}; GET /v1/tasks lists them")
 
-    def find(self, name: str) -> Entry | None:
-        """The task of that name, or None if there is none."""
-        return self._entries.get(name)
-
     def loaded(self, name: str) -> LoadedTask:
         """The task of that name, ready to answer.
 
@@ -51,26 +56,31 @@ class Entries:
             UnknownTaskError: if there is none.
             NotReadyError: if it is not loaded, saying why.
         """
-        return self.entry(name).answering()
+        return self.require(name).answering()
+
+    def put(self, entry: Entry) -> Entry:
+        """Puts an entry in the place of the one of its name, if there is one; returns it."""
+        self._entries[entry.name] = entry
+        return entry
+
+    def remove(self, name: str) -> Entry:
+        """Removes the entry of that name, which must be there; returns it."""
+        return self._entries.pop(name)
+
+    def note_new(self, task: LoadedTask, data: bytes) -> None:
+        """Notes a task that is put into service; data: the bytes of its file, or none if they are not at hand."""
+        if self._keeps_content:
+            self._content = task.digest, data
+        self._new.add(task)
 
     def take_new(self) -> list[LoadedTask]:
-        """What was put into service since this was called last, and still serves."""
-        new = [task for task in self._new if (entry := self._entries.get(task.header.name)) and entry.task is task]
+        """The tasks that were put into service since the last call, and still serve."""
+        new = [task for task in self._new if (entry := self.find(task.header.name)) and entry.task is task]
         self._new.clear()
         return new
 
     def take_content(self, digest: str | None) -> bytes:
-        """The bytes of the file with that digest, if it is the one that was put into service last, and was not taken;
+        """The bytes of the file with that digest, if it was put into service last and its bytes were not taken yet;
         else none."""
         content, self._content = self._content, None
         return content[1] if content and content[0] == digest else b""
-
-    def _note(self, loaded: LoadedTask, data: bytes) -> None:
-        """Told of what is put into service; data: the bytes of its file, if they are at hand."""
-        if self._keeps_content:
-            self._content = loaded.digest, data
-        self._new.add(loaded)
-
-    def _replace(self, entry: Entry) -> Entry:
-        self._entries[entry.name] = entry
-        return entry
