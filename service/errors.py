@@ -1,29 +1,13 @@
 """Errors with a place in the HTTP interface; every one is answered as {"error": message, "error_type": type}.
 
-ServiceError
-├── BadRequestError        400  the body is empty or not what its content type says
-├── BadImageError          400  an image that is undecodable, truncated or animated
-├── UnauthorizedError      401  the request needs a key and has no Bearer key
-├── ForbiddenError         403  the key is wrong, or tasks cannot be changed at all
-├── UnknownTaskError       404
-├── SlowRequestError       408  the body did not arrive in time
-├── ConflictError          409  the task is not, or no longer, the one that the client meant
-├── TooLargeError          413  body, pixels or number of images over a limit
-├── UnsupportedTypeError   415  content type or image format that is not accepted
-├── InvalidRequestError    422  a parameter or field that is missing, unknown or out of range
-├── InvalidTaskError       422  a task file that cannot be put into service
-├── OverloadedError        429  the queue is full, or the memory for bodies, or too much is under way
-├── HeadTooLargeError      431  headers or parameters over a limit
-├── ClientGoneError        499  nobody waits for the answer any more
-├── NotReadyError          503  starting, draining, or a task that is not loaded
-├── DeadlineExceededError  504
-└── StorageError           507  the task folder cannot be written
+The interface's description takes of each class the status, the type, the example, and the first paragraph of its
+docstring.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 
@@ -34,10 +18,14 @@ def reason_of(problem: Mapping[str, Any]) -> str:
 
 
 class ServiceError(Exception):
-    """Base of every error that a client may see; the message is one sentence."""
+    """Base of every error that a client may see; the message is one sentence.
+
+    example: a message, as in the interface's description.
+    """
 
     status: ClassVar[int]
     error_type: ClassVar[str]
+    example: ClassVar[str]
 
     def __init__(self, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -50,6 +38,7 @@ class BadRequestError(ServiceError):
 
     status = 400
     error_type = "bad_request"
+    example = "the body is empty"
 
 
 class BadImageError(ServiceError):
@@ -57,6 +46,7 @@ class BadImageError(ServiceError):
 
     status = 400
     error_type = "bad_image"
+    example = "the image is empty"
 
 
 class UnauthorizedError(ServiceError):
@@ -64,23 +54,26 @@ class UnauthorizedError(ServiceError):
 
     status = 401
     error_type = "unauthorized"
+    example = "this needs the header 'Authorization: Bearer <API key>'"
 
     def __init__(self, message: str) -> None:
         super().__init__(message, {"www-authenticate": "Bearer"})
 
 
 class ForbiddenError(ServiceError):
-    """The key is wrong, or the service was started without the one that is needed."""
+    """The key is wrong, or the service has no admin key, so that no task can be changed."""
 
     status = 403
     error_type = "forbidden"
+    example = "the API key is wrong"
 
 
 class UnknownTaskError(ServiceError):
-    """No task of that name."""
+    """There is no task of that name."""
 
     status = 404
     error_type = "unknown_task"
+    example = "there is no task 'shoes'; GET /v1/tasks lists them"
 
 
 class SlowRequestError(ServiceError):
@@ -88,6 +81,7 @@ class SlowRequestError(ServiceError):
 
     status = 408
     error_type = "slow_request"
+    example = "the body did not arrive within 30 seconds"
 
 
 class ConflictError(ServiceError):
@@ -95,6 +89,7 @@ class ConflictError(ServiceError):
 
     status = 409
     error_type = "conflict"
+    example = "the task 'shoes' is at generation 3, digest 22a875..."
 
 
 class TooLargeError(ServiceError):
@@ -102,6 +97,7 @@ class TooLargeError(ServiceError):
 
     status = 413
     error_type = "too_large"
+    example = "the body is longer than the limit of 33554432 bytes"
 
 
 class UnsupportedTypeError(ServiceError):
@@ -109,6 +105,7 @@ class UnsupportedTypeError(ServiceError):
 
     status = 415
     error_type = "unsupported_type"
+    example = "content type 'text/plain' ..."
 
 
 class InvalidRequestError(ServiceError):
@@ -116,6 +113,7 @@ class InvalidRequestError(ServiceError):
 
     status = 422
     error_type = "invalid_request"
+    example = "query.top_k: the task has 10 labels"
 
     @classmethod
     def of(cls, problem: Mapping[str, Any]) -> InvalidRequestError:
@@ -129,13 +127,18 @@ class InvalidTaskError(ServiceError):
 
     status = 422
     error_type = "invalid_task"
+    example = "shoes.safetensors: the file holds the task 'boots', not 'shoes'"
 
 
 class OverloadedError(ServiceError):
-    """There is no place for more; `retry_after` is an estimate in seconds, of which the client is told one at least."""
+    """The queue or the memory for bodies is full, or too much is in progress; Retry-After says when to ask again.
+
+    retry_after: an estimate in seconds; the header has whole seconds, one at least.
+    """
 
     status = 429
     error_type = "overloaded"
+    example = "the queue has 256 places, 256 are taken and 1 are needed"
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message, {"retry-after": str(max(1, math.ceil(retry_after)))})
@@ -146,6 +149,7 @@ class HeadTooLargeError(ServiceError):
 
     status = 431
     error_type = "head_too_large"
+    example = "the request has 101 headers; the limit is 100"
 
 
 class ClientGoneError(ServiceError):
@@ -153,13 +157,18 @@ class ClientGoneError(ServiceError):
 
     status = 499
     error_type = "client_gone"
+    example = "the client left before its answer was ready"
 
 
 class NotReadyError(ServiceError):
-    """The service is starting or draining, or a task is not loaded; passing: whether to ask again is worth while."""
+    """The service is starting or draining, or the task is not loaded; Retry-After is there if to ask again may help.
+
+    passing: whether to ask again may help.
+    """
 
     status = 503
     error_type = "not_ready"
+    example = "the service is starting"
 
     def __init__(self, message: str, *, passing: bool = True) -> None:
         super().__init__(message, {"retry-after": "1"} if passing else {})
@@ -170,6 +179,7 @@ class DeadlineExceededError(ServiceError):
 
     status = 504
     error_type = "deadline_exceeded"
+    example = "no answer was ready within 30 seconds"
 
 
 class StorageError(ServiceError):
@@ -177,3 +187,11 @@ class StorageError(ServiceError):
 
     status = 507
     error_type = "storage"
+    example = "shoes.safetensors: cannot be written: ..."
+
+
+def error_kinds(base: type[ServiceError] = ServiceError) -> Iterator[type[ServiceError]]:
+    """Every class of errors below the base."""
+    for kind in base.__subclasses__():
+        yield kind
+        yield from error_kinds(kind)

@@ -11,14 +11,14 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from service.errors import InvalidRequestError, ServiceError
+from service.errors import InvalidRequestError, ServiceError, error_kinds
 from service.http.request_id import current_id, new_id
 
 logger = logging.getLogger(__name__)
 
 INTERNAL = "internal_error"
-STATUS_CODES = sorted({200, 500, *(error.status for error in ServiceError.__subclasses__())})
-ERROR_TYPES = [INTERNAL, *(error.error_type for error in ServiceError.__subclasses__())]
+STATUS_CODES = sorted({200, 500, *(kind.status for kind in error_kinds())})
+ERROR_TYPES = [INTERNAL, *(kind.error_type for kind in error_kinds())]
 
 
 @dataclass(frozen=True)

@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import getdoc
 from typing import Any
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from service.errors import error_kinds
 from service.http.exchange import InferenceRoute
+from service.http.failures import INTERNAL
 from service.http.request_id import HEADER as REQUEST_ID
 from service.inputs import BYTES, JSON, MULTIPART
 from service.schemas import EncodedImages, Error
 from service.v2.binary import HEADER_LENGTH
 
-_ERRORS = {
-    400: ("the body is empty, or an image undecodable, truncated or animated", "bad_image", "the image is empty"),
-    401: ("no Bearer key", "unauthorized", "this needs the header 'Authorization: Bearer <API key>'"),
-    403: ("a wrong key", "forbidden", "the API key is wrong"),
-    404: ("unknown task", "unknown_task", "there is no task 'shoes'; GET /v1/tasks lists them"),
-    408: ("the body did not arrive in time", "slow_request", "the body did not arrive within 30 seconds"),
-    409: ("the task is another one by now", "conflict", "the task 'shoes' is at generation 3, digest 22a875..."),
-    413: ("too many bytes, pixels or images", "too_large", "the body is longer than the limit of 33554432 bytes"),
-    415: ("content type or image format that is not accepted", "unsupported_type", "content type 'text/plain' ..."),
-    422: ("a parameter, field or task file is wrong", "invalid_request", "query.top_k: the task has 10 labels"),
-    429: (
-        "the queue is full, or the memory for bodies, or too much is under way; see Retry-After",
-        "overloaded",
-        "the queue has 256 places, 256 are taken and 1 are needed",
-    ),
-    431: ("too many headers or parameters", "head_too_large", "the request has 101 headers; the limit is 100"),
-    500: ("an id for the log and nothing else", "internal_error", "internal error 5f1c..."),
-    503: ("starting, draining, or the task is not loaded; see Retry-After", "not_ready", "the service is starting"),
-    504: ("the deadline passed", "deadline_exceeded", "no answer was ready within 30 seconds"),
-    507: (
-        "the task folder cannot be written",
-        "storage",
-        "shoes.safetensors: cannot be written: ...",
-    ),
-}
-_ADMIN_ERRORS = {
-    401: ("no Bearer key", "unauthorized", "changing tasks needs the header 'Authorization: Bearer <admin key>'"),
-    403: ("a wrong key, or no task can be changed", "forbidden", "the admin key is wrong"),
+# Of what needs the admin key, in the place of the examples that are about API keys.
+_ADMIN_EXAMPLES = {
+    401: "changing tasks needs the header 'Authorization: Bearer <admin key>'",
+    403: "the admin key is wrong",
 }
 
 ETAG, DIGEST = "etag", "x-task-digest"
@@ -111,20 +90,26 @@ def with_headers(*names: str) -> dict[str, Any]:
 
 def errors(*codes: int) -> Responses:
     """The answers with these codes, for the API's description."""
-    return {code: _error(code, *_ERRORS[code]) for code in codes}
+    return {code: _error(code) for code in codes}
 
 
 def admin_errors(*codes: int) -> Responses:
     """The same of what needs the admin key, which may be missing or wrong."""
-    return {code: _error(code, *words) for code, words in _ADMIN_ERRORS.items()} | errors(*codes)
+    return {code: _error(code, example) for code, example in _ADMIN_EXAMPLES.items()} | errors(*codes)
 
 
-def _error(code: int, description: str, error_type: str, sentence: str) -> dict[str, Any]:
-    example = {"error": sentence, "error_type": error_type}
+def _error(code: int, example: str | None = None) -> dict[str, Any]:
+    """The answer with that code; example: of its sentence, in the place of the one that its kind of error has."""
+    kinds = [kind for kind in error_kinds() if kind.status == code]
+    if kinds:
+        description = " ".join((getdoc(kind) or "").partition("\n\n")[0] for kind in kinds)
+        sentence, error_type = example or kinds[0].example, kinds[0].error_type
+    else:
+        description, sentence, error_type = "An id for the log and nothing else.", "internal error 5f1c...", INTERNAL
     return {
         "model": Error,
         "description": description,
-        "content": {"application/json": {"example": example}},
+        "content": {"application/json": {"example": {"error": sentence, "error_type": error_type}}},
         **with_headers(*_OF_ERRORS.get(code, ())),
     }
 
