@@ -6,7 +6,6 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -29,13 +28,13 @@ from service.model.captures import Captures
 from service.model.folded import Instance
 from service.model.loaded import Family, LoadedTask
 from service.model.programs import ProgramMaker
-from service.model.timings import Timings
+from service.model.timings import timings_by_family
 from service.model.unpacked import Unpacked
 from service.model.work import Group, Output, Work, blank, twins
 
 # Seconds for one batch size of a family: of small batches each timing says little, of large ones a few say enough.
 _SHORTEST_TIMING, _LONGEST_TIMING = 0.25, 1.5
-# Whose timings are there when they come back into service.
+# Families whose timings are kept for when they come back into service.
 _FAMILIES = 256
 
 
@@ -67,7 +66,7 @@ class Engine:
         self.program_maker = ProgramMaker(device, backbone.vit)
         self._runner = BatchRunner(device, dtype, self.unpacked, captures)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
-        self._timings = lru_cache(_FAMILIES)(lambda _: Timings())
+        self._timings = timings_by_family(_FAMILIES)
         self._orders = itertools.cycle([(True, False), (False, True)])
 
     @classmethod

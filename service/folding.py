@@ -20,7 +20,8 @@ from fpet.task import Task
 from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError, ServiceError
 from service.metrics import Metrics
-from service.model.folded import FoldedCache, Instance, make_instance
+from service.model.folded import Instance, make_instance
+from service.model.folded_cache import FoldedCache
 from service.model.heat import Heat
 from service.model.loaded import Family, LoadedTask
 from service.model.sizes import doublings

@@ -25,7 +25,8 @@ from fpet.task import Task
 from service.engine import Engine
 from service.errors import ConflictError
 from service.metrics import Metrics
-from service.model.folded import FoldedCache, Instance, make_instance
+from service.model.folded import Instance, make_instance
+from service.model.folded_cache import FoldedCache
 from service.model.loaded import LoadedTask
 from service.model.work import Group, Output, Work
 

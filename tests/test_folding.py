@@ -16,7 +16,7 @@ from small import ARCHITECTURE, ARGUMENTS
 from fpet.backbone import create_backbone, save_backbone
 from fpet.header import Method
 from service.errors import ConflictError, InvalidRequestError
-from service.model.folded import FoldedCache
+from service.model.folded_cache import FoldedCache
 from service.model.work import Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")

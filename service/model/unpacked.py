@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from fpet.inference.task_weights import Weights
 from service.model.loaded import LoadedTask
 
 
-@dataclass
-class _Kept:
-    weights: Weights
-    used: int
-
-
 class Unpacked:
-    """Weights of the packed tasks that were asked last. What was not asked for the longest goes first, and what is no
-    longer in service at once. Any thread may call the methods.
+    """A cache of the weights of packed tasks: least recently used first out, and those of a task that is no longer
+    referenced at once. Any thread may call the methods.
 
     budget: bytes for all of them; what does not fit is dequantised for every batch.
     """
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        self._kept: WeakKeyDictionary[LoadedTask, _Kept] = WeakKeyDictionary()
-        self._uses = itertools.count()
+        self._kept: WeakKeyDictionary[LoadedTask, Weights] = WeakKeyDictionary()  # least recently used first
         self._lock = threading.Lock()
 
     @property
@@ -41,17 +32,20 @@ class Unpacked:
         if isinstance(task.weights, Weights):
             return task.weights
         with self._lock:
-            kept = self._kept.get(task)
-            if kept is not None:
-                kept.used = next(self._uses)
-                return kept.weights
+            if (kept := self._kept.get(task)) is not None:
+                self._move_to_end(task, kept)
+                return kept
         weights = task.weights.unpack()  # outside, so that nobody waits; two may do it at once, to the same numbers
         if weights.nbytes <= self._budget:
             with self._lock:
-                self._kept[task] = _Kept(weights, next(self._uses))
+                self._move_to_end(task, weights)
                 while self._bytes() > self._budget:
-                    del self._kept[min(self._kept, key=lambda other: self._kept[other].used)]
+                    del self._kept[next(iter(self._kept))]
         return weights
 
+    def _move_to_end(self, task: LoadedTask, weights: Weights) -> None:
+        self._kept.pop(task, None)
+        self._kept[task] = weights
+
     def _bytes(self) -> int:
-        return sum(kept.weights.nbytes for kept in self._kept.values())
+        return sum(weights.nbytes for weights in self._kept.values())
