@@ -31,6 +31,7 @@ from service.settings import Settings
 logger = logging.getLogger(__name__)
 
 _REPEATS = 9
+_GAIN = 0.02  # share of the time of forwards that an instance has to save
 _LONGEST_TRIAL = 2.0  # seconds, in which the machine answers less
 _MORE_ALONE = 1.5  # times the share of its batches that a task had when it was no faster folded: it is tried again
 
@@ -40,8 +41,8 @@ class Folding:
 
     An instance belongs to what was loaded, not to a name: one that is replaced takes its instance and its pin with it.
 
-    serving: what is in service; read: a task file; gain: share of the forward's time that an instance has to save, or
-    it is dropped, and not tried again unless the task comes to have its batches more to itself.
+    serving: what is in service; read: a task file. An instance that does not save enough of the forward's time is
+    dropped, and not tried again unless the task comes to have its batches more to itself.
     """
 
     def __init__(
@@ -53,14 +54,12 @@ class Folding:
         serving: Callable[[], Collection[LoadedTask]],
         *,
         read: Callable[[Path], bytes],
-        gain: float = 0.02,
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._pool = pool
         self._serving = serving
         self._read = read
-        self._gain = gain
         self._cache: FoldedCache[LoadedTask] = FoldedCache(settings.folded_bytes, metrics.evictions.inc)
         self._heat: Heat[LoadedTask] = Heat(settings.folded_share)
         # Of tasks that were tried in vain, their share of the batches that they are in; infinite if they never fold.
@@ -189,7 +188,7 @@ class Folding:
         seconds(True), seconds(False)
         # The shortest of each: whatever else a machine in service does can only add to them.
         folded, mixed = map(min, alternate(_REPEATS, seconds, longest=_LONGEST_TRIAL))
-        faster = folded <= (1 - self._gain) * mixed
+        faster = folded <= (1 - _GAIN) * mixed
         logger.info(
             "the task %s: batches of %d of its images and %d of others take %.2f ms folded and %.2f ms unfolded: %s",
             task.header.name,

@@ -27,18 +27,24 @@ from service.model.captures import Captures
 from service.model.loaded import LoadedTask
 from service.model.work import Group, Output, Work
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-# On a CPU a replay is no faster: with such a gain it is taken all the same, and with the other never.
-ALWAYS, NEVER = -100.0, 1.0
+pytestmark = pytest.mark.usefixtures("one_thread", "now")
 LOW_BIT = Method("lora", {"dim": 16, "bits": 1})
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock, which stands still unless a test lets it go on: so a replay takes as long as what it replays."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
 
 
 class Machine:
     """An engine, and what it counted."""
 
-    def __init__(self, files: Files, graphs: LiveGraphs, gain: float = ALWAYS) -> None:
+    def __init__(self, files: Files, graphs: LiveGraphs) -> None:
         self.metrics = Metrics([], [])
-        self.captures = Captures(graphs, gain)
+        self.graphs, self.captures = graphs, Captures(graphs)
         cpu = torch.device("cpu")
         self.engine = Engine.start(files.backbone, cpu, torch.float32, self.metrics, captures=self.captures)
         self.plain = Engine.start(files.backbone, cpu, torch.float32, Metrics([], []))
@@ -57,8 +63,8 @@ class Machine:
 
 
 @pytest.fixture
-def graphs() -> LiveGraphs:
-    return LiveGraphs()
+def machine(small_files: Files) -> Machine:
+    return Machine(small_files, LiveGraphs())
 
 
 def write(folder: Path, name: str, seed: int, adapter: Method = ADAPTFORMER, reducer: Method = BDM) -> Path:
@@ -86,9 +92,8 @@ def assert_same(found: Sequence[Output], expected: Sequence[Output]) -> None:
 @pytest.mark.parametrize("reduced", [True, False])
 @pytest.mark.parametrize("adapter", [ADAPTFORMER, LOW_BIT], ids=str)
 def test_batches_of_any_size_have_the_same_answers(
-    small_files: Files, tmp_path: Path, graphs: LiveGraphs, adapter: Method, reduced: bool
+    machine: Machine, tmp_path: Path, adapter: Method, reduced: bool
 ) -> None:
-    machine = Machine(small_files, graphs)
     pairs = [machine.load(write(tmp_path, f"task-{seed}", seed, adapter)) for seed in range(3)]
     machine.calibrate(pairs[0][0], 1, 2, 4)
     for order in ((0,), (1, 1, 1), (0, 1, 2), (2, 0), (1, 2, 2, 0), (2, 2)):
@@ -97,19 +102,18 @@ def test_batches_of_any_size_have_the_same_answers(
     assert machine.batches("captured") == 6
 
 
-def test_a_task_that_comes_later_needs_no_capture(small_files: Files, tmp_path: Path, graphs: LiveGraphs) -> None:
-    machine = Machine(small_files, graphs)
+def test_a_task_that_comes_later_needs_no_capture(machine: Machine, tmp_path: Path) -> None:
     first, _ = machine.load(write(tmp_path, "first", 0))
     machine.calibrate(first, 2)
-    captured = graphs.captured
+    captured = machine.graphs.captured
     second, plain = machine.load(write(tmp_path, "second", 1))
     machine.calibrate(second, 2)
     assert_same(run(machine.engine, [second, second]), run(machine.plain, [plain, plain]))
-    assert (graphs.captured, machine.batches("captured")) == (captured, 1)
+    assert (machine.graphs.captured, machine.batches("captured")) == (captured, 1)
 
 
-def test_what_is_no_faster_is_not_replayed(small_files: Files, tmp_path: Path, graphs: LiveGraphs) -> None:
-    machine = Machine(small_files, graphs, NEVER)
+def test_what_is_slower_is_not_replayed(small_files: Files, tmp_path: Path, now: list[float]) -> None:
+    machine = Machine(small_files, Timed(now, 0.001))
     task, plain = machine.load(write(tmp_path, "task", 0))
     machine.calibrate(task, 2)
     assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))
@@ -120,13 +124,11 @@ def test_what_is_no_faster_is_not_replayed(small_files: Files, tmp_path: Path, g
     ("replay", "expected"), [(0.004, [1, 2, 3, 4, 5]), (0.0099, [1, 2, 3, 4, 5]), (None, [1, 2, 4])]
 )
 def test_the_next_larger_one_is_taken_if_that_saves_time(
-    small_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replay: float | None, expected: list[int]
+    small_files: Files, tmp_path: Path, now: list[float], replay: float | None, expected: list[int]
 ) -> None:
     """By a clock that goes on by 10 ms with a forward that is launched, or, where a replay takes as long as the forward
     it repeats, by 10 ms an image."""
-    now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    machine = Machine(small_files, Timed(now, replay), gain=0.0)
+    machine = Machine(small_files, Timed(now, replay))
     task, _ = machine.load(write(tmp_path, "task", 0))
     layer = machine.engine.backbone.vit.get_submodule("blocks.0.attn.qkv")
 
@@ -146,14 +148,11 @@ def test_the_next_larger_one_is_taken_if_that_saves_time(
 @pytest.mark.parametrize(
     ("adapter", "reducer"), [(ADAPTFORMER, Method("ltmp", IN_ALL_BLOCKS["ltmp"])), (Method("full"), BDM)], ids=str
 )
-def test_some_are_never_captured(
-    small_files: Files, tmp_path: Path, graphs: LiveGraphs, adapter: Method, reducer: Method
-) -> None:
-    machine = Machine(small_files, graphs)
+def test_some_are_never_captured(machine: Machine, tmp_path: Path, adapter: Method, reducer: Method) -> None:
     task, plain = machine.load(write(tmp_path, "task", 0, adapter, reducer))
     machine.calibrate(task, 2)
     assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))
-    assert (graphs.captured, machine.batches("captured"), machine.captures.bytes) == (0, 0, 0)
+    assert (machine.graphs.captured, machine.batches("captured"), machine.captures.bytes) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,11 @@ def test_some_are_never_captured(
     ],
 )
 def test_what_cannot_be_captured_serves_as_before(
-    small_files: Files, tmp_path: Path, graphs: LiveGraphs, reason: str, caplog: pytest.LogCaptureFixture
+    small_files: Files,
+    tmp_path: Path,
+    graphs: LiveGraphs,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     machine = Machine(small_files, graphs)
     task, plain = machine.load(write(tmp_path, "task", 0))
@@ -178,9 +181,8 @@ def test_what_cannot_be_captured_serves_as_before(
     assert (machine.batches("captured"), machine.captures.bytes) == (0, 0)
 
 
-def test_what_was_captured_is_not_prepared_for_again(small_files: Files, tmp_path: Path, graphs: LiveGraphs) -> None:
+def test_what_was_captured_is_not_prepared_for_again(machine: Machine, tmp_path: Path) -> None:
     """Every look at the folder times families again: a packed task would be dequantised each time."""
-    machine = Machine(small_files, graphs)
     task, _ = machine.load(write(tmp_path, "task", 0))
     assert machine.captures.wants(task.family, 2)
     machine.calibrate(task, 2)
@@ -188,22 +190,20 @@ def test_what_was_captured_is_not_prepared_for_again(small_files: Files, tmp_pat
     assert machine.captures.wants(task.family, 4)
 
 
-def test_captures_go_with_their_family_and_come_back_with_it(
-    small_files: Files, tmp_path: Path, graphs: LiveGraphs
-) -> None:
-    machine, path = Machine(small_files, graphs), write(tmp_path, "task", 0)
+def test_captures_go_with_their_family_and_come_back_with_it(machine: Machine, tmp_path: Path) -> None:
+    path = write(tmp_path, "task", 0)
     task, _ = machine.load(path)
     machine.calibrate(task, 1, 2)
     weights = machine.engine.unpacked.weights(task)
     assert machine.captures.bytes == 3 * (weights.flat.nbytes + 3 * 16 * 16 * 4)
-    captured = graphs.captured
+    captured = machine.graphs.captured
     del task
     gc.collect()
     assert machine.captures.bytes == 0
     task, _ = machine.load(path)
     machine.calibrate(task, 1, 2)
     run(machine.engine, [task, task])
-    assert (graphs.captured, machine.batches("captured")) == (2 * captured, 1)
+    assert (machine.graphs.captured, machine.batches("captured")) == (2 * captured, 1)
 
 
 def test_a_cpu_has_no_graphs(small_files: Files) -> None:

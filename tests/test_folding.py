@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from counted import saving_of
-from folding_part import ALWAYS, NEVER, PIXELS, Part, parts
+from folding_part import PIXELS, FastFolded, Part, SlowFolded, parts
 from serving import Files, write_foldable
 from small import ARCHITECTURE, ARGUMENTS
 
 from fpet.backbone import create_backbone, save_backbone
 from fpet.header import Method
+from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError
 from service.model.folded_cache import FoldedCache
 from service.model.work import Work
@@ -83,7 +84,7 @@ def test_one_that_is_not_faster_is_dropped_and_not_tried_again(
     small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="service.folding")
-    with parts(small_files, gain=NEVER) as part:
+    with parts(small_files, kind=SlowFolded) as part:
         hot, other = part.serve(write_foldable(tmp_path, "hot")), part.serve(write_foldable(tmp_path, "other"))
         part.ask(hot, 15)
         for task in (other, hot):  # until it is cold, and hot again
@@ -144,9 +145,11 @@ def test_a_hot_task_makes_room_for_itself_but_not_at_the_cost_of_a_pinned_one(
         assert [part.folded(task) for task in (first, second, third)] == [False, True, True]
 
 
-@pytest.mark.parametrize(("gain", "stays"), [(ALWAYS, True), (NEVER, False)])
-def test_what_was_pinned_stays_if_it_is_faster(small_files: Files, tmp_path: Path, gain: float, stays: bool) -> None:
-    with parts(small_files, gain=gain) as part:
+@pytest.mark.parametrize(("kind", "stays"), [(FastFolded, True), (SlowFolded, False)])
+def test_what_was_pinned_stays_if_it_is_faster(
+    small_files: Files, tmp_path: Path, kind: type[Engine], stays: bool
+) -> None:
+    with parts(small_files, kind) as part:
         task = part.serve(write_foldable(tmp_path, "pinned"))
         part.folding.pin(task)
         part.folding.pin(task)

@@ -15,6 +15,7 @@ from serving import REPADAPTER, Files, write_foldable
 from torch import nn
 
 from fpet.header import Method
+from service.engine import Engine
 from service.model.work import Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -26,7 +27,7 @@ def timed(files: Files, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iter
     now = [0.0]
     for clock in ("perf_counter", "thread_time"):
         monkeypatch.setattr(time, clock, lambda: now[0])
-    with parts(files, gain=0.02, calibration_repeats=0) as part:
+    with parts(files, Engine, calibration_repeats=0) as part:
         layer = part.engine.backbone.vit.get_submodule("blocks.0.attn.qkv")
 
         def passed(module: nn.Module, *_: object) -> None:

@@ -56,14 +56,10 @@ class _Own:
 
 
 class Captures:
-    """Any thread may call the methods.
+    """Captured forwards by family, each used where it is no slower. Any thread may call the methods."""
 
-    gain: share of its time that a captured forward must save.
-    """
-
-    def __init__(self, graphs: Graphs, gain: float = 0.0) -> None:
+    def __init__(self, graphs: Graphs) -> None:
         self._graphs = graphs
-        self._gain = gain
         self._lock = threading.Lock()
         self._families: WeakKeyDictionary[Family, _Own] = WeakKeyDictionary()
         self._failed = False
@@ -84,7 +80,7 @@ class Captures:
             if size is None:
                 return None
             launched = interpolated([(other, ways[other].launched) for other in sorted(ways)], len(each))
-            return ways[size].captured if ways[size].replayed <= (1 - self._gain) * launched else None
+            return ways[size].captured if ways[size].replayed <= launched else None
 
     def wants(self, family: Family, batch_size: int) -> bool:
         """Whether forwards of so many images are still to be captured, which is tried once.
