@@ -39,7 +39,7 @@ _MORE_ALONE = 1.5  # times the share of its batches that a task had when it was 
 class Folding:
     """Makes instances off the path of requests, in the one thread of `pool`, and takes them out again.
 
-    An instance belongs to what was loaded, not to a name: one that is replaced takes its instance and its pin with it.
+    An instance belongs to what was loaded, not to a name: a task that is replaced loses its instance and its pin.
 
     serving: what is in service; read: a task file. An instance that does not save enough of the forward's time is
     dropped, and not tried again unless the task comes to have its batches more to itself.

@@ -32,7 +32,7 @@ class Inference:
 
     @property
     def tokens_out(self) -> int:
-        """Tokens of an image after the last block; of the one that had most."""
+        """Tokens of an image after the last block: the largest number among the images."""
         return max(output.tokens for output in self.outputs)
 
 

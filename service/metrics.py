@@ -21,7 +21,7 @@ class TaskCost:
     """The share of one task in a batch; tokens are summed over its images.
 
     reduced: the same in the whole batch; seconds: of the batch, in proportion to the images; baseline_seconds: what
-    they would have been without token reduction; None if that is not known or was asked for.
+    they would have been without token reduction; None if that is not known, or the batch ran without it.
     """
 
     task: str
@@ -133,9 +133,9 @@ class Metrics:
         return self.tasks.on(self.registry.counter(name, text, "task", *labels))
 
     def add_task(self, task: str, size: int) -> None:
-        """Counts a task that was put into service, of a file of so many bytes; without a label of its own, with others.
+        """Gives a task that was put into service a label, if one is left, and sets the size of its file in bytes.
 
-        A label that it had keeps its counts.
+        A label that it had before keeps its counts.
         """
         if self.tasks.add(task):
             self._start_at_zero(task)
@@ -149,16 +149,16 @@ class Metrics:
         self.tasks.leave(task)
 
     def set_parallelism(self, workers: int, threads: int, trials: Mapping[str, float]) -> None:
-        """Tells how many forwards run at once, in how many threads each, and forwards a second of each way tried."""
+        """Sets how many forwards run at once, in how many threads each, and forwards a second of each way tried."""
         self._parallelism.labels("workers").set(workers)
         self._parallelism.labels("threads").set(threads)
         for way, rate in trials.items():
             self._trials.labels(way).set(rate)
 
     def count_request(self, tasks: Iterable[str], code: int, seconds: float) -> None:
-        """Counts an answered request to infer: once in time, and once a label of the tasks that it names.
+        """Counts an answered request to infer: once by its duration, and once for each label among its tasks.
 
-        One that names none counts with names that are no task.
+        A request that names no task counts with those that name unknown ones.
         """
         for label in {self.tasks.of(task) for task in tasks} or {OTHER}:
             self._requests.labels(label, str(code)).inc()
@@ -180,9 +180,9 @@ class Metrics:
                 self.count_baseline(forward.task, forward.seconds, forward.baseline_seconds)
 
     def count_baseline(self, task: str, seconds: float, baseline_seconds: float) -> None:
-        """Counts what reduced forwards that took so long would have taken without reduction.
+        """Counts the seconds that reduced forwards, which took `seconds`, would have taken without reduction.
 
-        For those whose `TaskCost` did not say it: their `seconds` are in forward_seconds already.
+        For forwards whose `TaskCost` had no baseline yet: their `seconds` are in forward_seconds already.
         """
         label = self.tasks.of(task)
         self._forwards.calibrated.labels(label).inc(seconds)

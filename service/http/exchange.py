@@ -85,7 +85,7 @@ class Exchange:
         return exchange
 
     def end(self, scope: Scope, seconds: float) -> None:
-        """Takes over what the router found out."""
+        """Notes the duration, and what the router put into the scope."""
         self.seconds = seconds
         route = scope.get("route")
         self.route = getattr(route, "path", None)

@@ -23,7 +23,7 @@ ERROR_TYPES = [INTERNAL, *(kind.error_type for kind in error_kinds())]
 
 @dataclass(frozen=True)
 class Failure:
-    """What a client is told."""
+    """The answer to an error."""
 
     status: int
     error_type: str

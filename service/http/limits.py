@@ -32,10 +32,10 @@ def check_head(scope: Scope) -> None:
     """Called with every request.
 
     Raises:
-        BadRequestError: if its body has two lengths, of which a proxy may have gone by the other and taken for a part
-            of the body what here is the next request (RFC 9112, section 6.1). The connection then ends. Or if its path
-            has an encoded slash or a control character: routes are found by the decoded path, and what a proxy keeps
-            from outside by the path as it was sent.
+        BadRequestError: if it has both Content-Length and Transfer-Encoding: a proxy that went by the other one may
+            have taken for a part of the body what here is the next request (RFC 9112, section 6.1). The connection then
+            ends. Or if its path has an encoded slash or a control character: routes are matched by the decoded path,
+            but the access rules of a proxy by the path as it was sent.
         HeadTooLargeError: if it has more headers, parameters or bytes before its body than are accepted.
     """
     headers, query = scope["headers"], scope["query_string"]

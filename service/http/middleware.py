@@ -131,7 +131,7 @@ class Observed:
 
 
 def failed(error: Exception, exchange: Exchange, metrics: Metrics) -> Failure:
-    """What the client is told, which is counted and noted."""
+    """The answer to an error, which is counted in the metrics and noted in the exchange."""
     failure = Failure.of(error)
     exchange.error_type = failure.error_type
     metrics.failures.labels(failure.error_type).inc()

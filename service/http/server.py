@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.02
 
 
 class Served(Protocol):
-    """An ASGI application of which the server asks more."""
+    """An ASGI application as the server needs it."""
 
     @property
     def failed(self) -> bool:
@@ -103,7 +103,7 @@ class Server(uvicorn.Server):
 
         Raises:
             UnsupportedError: if the address of the settings cannot be used.
-            SystemExit: if another listens at the address by the time that all is there, or the application says so.
+            SystemExit: if the address is taken by the time that the application has started, or that does not start.
         """
         asyncio.get_running_loop().set_exception_handler(AcceptErrorHandler())
         # asyncio itself would have all addresses of a host or none, and some machines have no IPv6 but a name for it.

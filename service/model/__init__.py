@@ -1,1 +1,1 @@
-"""The parts of `service.engine`: tasks in service, the ways of a batch through the model, and which is the faster."""
+"""The parts of `service.engine`: tasks in service, the paths of a batch through the model, and what chooses them."""

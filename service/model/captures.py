@@ -72,7 +72,7 @@ class Captures:
             return sum(captured.nbytes for captured in {way.captured for way in ways})
 
     def find(self, family: Family, each: Sequence[Weights], *, reduced: bool) -> Captured | None:
-        """The captured forward for images with these weights, one each, if to replay it is faster than to launch."""
+        """The captured forward for images with these weights, one each, if replaying it is no slower than launching."""
         with self._lock:
             own = self._families.get(family)
             ways = own.ways[_Kind(is_mixed(each), reduced)] if own is not None else {}

@@ -23,7 +23,7 @@ class Timings:
 
     @contextmanager
     def attempt(self, folded: bool, batch_size: int) -> Iterator[bool]:
-        """Whether the caller is the first to time batches of that size; if it raises, there will be another first."""
+        """Yields whether the caller is the first to time batches of that size; if the block raises, the next one is."""
         with self._lock:
             first = (folded, batch_size) not in self._started
             self._started.add((folded, batch_size))
@@ -54,7 +54,7 @@ class Timings:
         return ratio * seconds
 
     def give_up(self) -> None:
-        """Nothing will be timed: what waits for it, of ever more tasks, is forgotten, and nothing waits any more."""
+        """Called if nothing will be timed: drops the seconds that wait for a baseline, and lets none wait any more."""
         with self._lock:
             self._hopeless = True
             self._waiting.clear()

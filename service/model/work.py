@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Group:
-    """What the images of a batch have in common, dtype that of their pixels; a folded task has groups to itself."""
+    """What the images of a batch have in common; dtype: of their pixels. A folded task has groups of its own."""
 
     family: Family
     reduced: bool

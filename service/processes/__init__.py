@@ -1,1 +1,1 @@
-"""Several processes that answer on one port, each a whole service; what is asked of one is told of all."""
+"""Several processes on one port, each with the whole service; health, metrics and task changes cover all of them."""

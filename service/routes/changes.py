@@ -107,6 +107,7 @@ async def fold(cluster: Cluster, name: str, conditions: Conditions, apply: Calla
         UnknownTaskError: if there is no such task, or it is gone afterwards.
         ConflictError: if it does not meet the conditions, or is another or out of service afterwards.
         NotReadyError: if it is not loaded, or one of the processes is not ready or does not follow.
+        ServiceError: whatever `apply` raises.
     """
 
     runtime = cluster.runtime

@@ -1,1 +1,1 @@
-"""The parts of `service.catalog`: the folder of task files, how they are loaded, and who looks for changes."""
+"""The parts of `service.catalog`: the folder of task files, their loading, their entries, and the watch for changes."""
