@@ -24,38 +24,63 @@ logger = logging.getLogger(__name__)
 END_THREAD = "fpet-traces-end"
 
 _NAME = "fpet-serve"
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOL = "http/protobuf"
 
 
 def start_tracing(endpoint: str | None) -> Tracing | None:
     """Sends traces to a collector: `endpoint`, or else the one that the standard environment variables name.
 
     Headers, timeouts, sampling and the service's name come from OpenTelemetry's own variables. None without a
-    collector; nothing of OpenTelemetry's SDK is imported then. None too if only a variable asks and the packages are
-    not installed.
+    collector, or where OTEL_TRACES_EXPORTER asks for other exporters than otlp; nothing of OpenTelemetry's SDK is
+    imported then. None too, with a warning, if only variables ask and no traces can be sent as they say.
 
     Raises:
-        UnsupportedError: if `endpoint` asks and the packages are not installed.
+        UnsupportedError: if `endpoint` asks, and the packages are not installed or a variable has a wrong value.
     """
-    asking = next((name for name in _ENDPOINTS if os.environ.get(name)), None)
+    asking = _asking_variable()
     if endpoint is None and asking is None:
         return None
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-    except ImportError as error:
-        missing = f"traces need OpenTelemetry: pip install 'fpet-serve[otel]' ({error})"
+        return Tracing(_provider(endpoint))
+    except (ImportError, ValueError) as error:
+        why = f"no traces can be sent: {error}"
+        if isinstance(error, ImportError):
+            why = f"traces need OpenTelemetry, which the extra `otel` of this package installs ({error})"
         if endpoint is None:  # platforms set such a variable for whatever they run
-            logger.warning("%s is set, but %s", asking, missing)
+            logger.warning("%s is set, but %s", asking, why)
             return None
-        raise UnsupportedError(missing) from error
+        raise UnsupportedError(why) from error
+
+
+def _asking_variable() -> str | None:
+    """The environment variable that names a collector of traces, if one does and they are wanted there."""
+    exporters = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    wanted = "otlp" in (exporter.strip() for exporter in exporters.split(","))
+    return next((name for name in _ENDPOINTS if os.environ.get(name)), None) if wanted else None
+
+
+def _provider(endpoint: str | None) -> TracerProvider:
+    """Exports to `endpoint`, or to what the variables name.
+
+    Raises:
+        ImportError: if OpenTelemetry is not installed.
+        ValueError: if a variable has a value that the exporter refuses, or asks for another protocol.
+    """
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    protocol = next((os.environ[name] for name in _PROTOCOLS if os.environ.get(name)), _PROTOCOL)
+    if endpoint is None and protocol != _PROTOCOL:
+        raise ValueError(f"they are sent by {_PROTOCOL}, not by {protocol!r}")
     resource = Resource({"service.name": _NAME, "service.version": fpet.__version__})
     provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
     exporter = OTLPSpanExporter(endpoint=endpoint and endpoint.rstrip("/") + "/v1/traces")
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    return Tracing(provider)
+    return provider
 
 
 class Tracing:

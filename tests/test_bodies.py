@@ -47,6 +47,14 @@ def answer_on(connection: socket.socket) -> http.client.HTTPResponse:
 # Those that nobody reads.
 
 
+def test_who_has_nothing_to_send_keeps_its_connection_whatever_it_expects(service: Serving) -> None:
+    with closing(socket.create_connection(service.address)) as connection:
+        for _ in range(2):
+            connection.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n")
+            answer = answer_on(connection)
+            assert (answer.status, answer.getheader("connection")) == (200, None)
+
+
 @pytest.mark.parametrize("headers", [[], ["connection: close"]], ids=["kept", "closing"])
 def test_nobody_has_to_send_an_image_to_be_refused(service: Serving, headers: list[str]) -> None:
     with full(service), closing(begin(service, *headers)) as connection:

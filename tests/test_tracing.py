@@ -215,7 +215,7 @@ def test_nobody_asks_and_nothing_is_imported() -> None:
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'fpet-serve\[otel\]'"):
+    with pytest.raises(UnsupportedError, match="which the extra `otel` of this package installs"):
         start_tracing("http://127.0.0.1:4318")
 
 
@@ -226,7 +226,41 @@ def test_a_variable_of_the_platform_does_not_keep_the_service_from_starting(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     assert start_tracing(None) is None
     (record,) = caplog.records
-    assert record.getMessage().startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but traces need OpenTelemetry: pip")
+    assert record.getMessage().startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but traces need OpenTelemetry, which")
+
+
+@pytest.mark.parametrize("exporter", ["none", "console", "console, prometheus"])
+def test_who_wants_other_exporters_sends_nothing(exporter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", exporter)
+    assert start_tracing(None) is None
+    tracing = start_tracing("http://127.0.0.1:4318")  # which asks by itself
+    assert tracing is not None
+    tracing.close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "they are sent by http/protobuf, not by 'grpc'"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "they are sent by http/protobuf, not by 'http/json'"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "256", "max_export_batch_size must be less"),
+    ],
+)
+def test_variables_that_cannot_be_followed_keep_nothing_from_starting(
+    variable: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setenv(variable, value)
+    assert start_tracing(None) is None
+    (record,) = caplog.records
+    assert f"OTEL_EXPORTER_OTLP_ENDPOINT is set, but no traces can be sent: {why}" in record.getMessage()
+
+
+def test_a_variable_that_cannot_be_followed_is_named_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "256")
+    with pytest.raises(UnsupportedError, match="no traces can be sent: max_export_batch_size"):
+        start_tracing("http://127.0.0.1:4318")
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://collector:4317", "http:///v1"])

@@ -84,8 +84,7 @@ def fit(
             if not scales:
                 raise
             _log(group, task, f" is out: {error}")
-            # Without its traceback, whose frames hold the run with all images on the device: the next run needs that
-            # memory.
+            # Its traceback's frames hold the run, with all images on the device: memory that the next one needs.
             attempts.append((task, error.with_traceback(None)))
     tried = [_told(*attempt) for attempt in attempts if scales]
     return Fitted(*_best(attempts), tried, paths, dataset, recipe)

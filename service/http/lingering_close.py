@@ -32,9 +32,13 @@ class LingeringClose:
     @property
     def held_back(self) -> bool:
         """Whether the client still waits for `100 Continue` before it sends its body (RFC 9110, section 10.1.1)."""
-        return not self._asked and (b"expect", b"100-continue") in (
-            (name, value.lower()) for name, value in self._headers
+        if self._asked:
+            return False
+        headers = [(name, value.lower()) for name, value in self._headers]
+        has_body = any(
+            name == b"transfer-encoding" or (name == b"content-length" and int(value)) for name, value in headers
         )
+        return has_body and (b"expect", b"100-continue") in headers
 
     async def receive(self) -> Message:
         """The next event of the request."""
