@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from fpet.errors import ImageError
+from fpet.hardware.allocator import return_freed_memory
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
 from service.errors import BadImageError, ServiceError, TooLargeError, UnsupportedTypeError
@@ -102,7 +103,13 @@ class Decoder:
                 return await loop.run_in_executor(self.pool, self._pixels, data, each, name, self.at_once)
         except _LargeError:
             async with self._slots_of_large.slot(kind):
-                return await loop.run_in_executor(self.large, self._pixels, data, each, name, self.max_pixels)
+                return await loop.run_in_executor(self.large, self._pixels_of_large, data, each, name)
+
+    def _pixels_of_large(self, data: bytes, each: Sequence[Preprocessing], name: str) -> list[Tensor]:
+        try:
+            return self._pixels(data, each, name, self.max_pixels)
+        finally:
+            return_freed_memory()  # up to a gigabyte, which no other work would use again
 
     def _pixels(self, data: bytes, each: Sequence[Preprocessing], name: str, at_once: int) -> list[Tensor]:
         try:

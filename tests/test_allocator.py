@@ -165,3 +165,35 @@ def test_threads_share_few_arenas() -> None:
     """Each keeps what its threads had at the most."""
     told = subprocess.run([sys.executable, "-c", _ARENAS], check=True, capture_output=True, text=True).stderr
     assert 1 <= told.count("Arena ") <= 8
+
+
+_A_LARGE_IMAGE = """
+import asyncio
+import ctypes
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from PIL import Image
+from fpet.preprocess import Preprocessing
+from service.decode import Decoder
+from service.process import settle
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1])
+PR_SET_THP_DISABLE = 41
+assert ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
+encoded = io.BytesIO()
+Image.new("RGB", (6000, 6000)).save(encoded, "PNG")
+settle()
+with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as large:
+    decoder = Decoder(("png",), 50_000_000, pool, large, ahead=1)
+    before = resident()
+    asyncio.run(decoder.decode([encoded.getvalue()], [Preprocessing((16, 16))]))
+    print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is nothing to tell other C libraries")
+def test_what_a_large_image_took_is_returned() -> None:
+    run = [sys.executable, "-c", _A_LARGE_IMAGE]
+    kept = int(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
+    assert kept * 4096 < 3 * 6000 * 6000 / 2

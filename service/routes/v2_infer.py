@@ -64,10 +64,13 @@ async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader 
     runtime = runtime_of(request)
     deadline = deadline_after(x_deadline_ms, runtime)
     with runtime.inferences.admitted([task]) as reservation:
-        body = await read_body(request, deadline, runtime.settings.max_body)
-        question, inference = await unless_gone(
-            request, _ask(request, body, reservation, task, runtime, deadline=deadline)
+        # The question has copies of the tensors: nothing holds the body beyond its parsing.
+        question = await unless_gone(
+            request,
+            _parse(request, await read_body(request, deadline, runtime.settings.max_body), task, runtime, deadline),
         )
+        deadline = _sooner(deadline, question.timeout)
+        inference = await unless_gone(request, _run(reservation, task, question, runtime, deadline))
     note(request, task, inference)
     answered = answer(task, question, inference.outputs)
     tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
@@ -89,18 +92,20 @@ async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
     return inflated
 
 
-async def _ask(
-    request: Request, body: bytes, reservation: Reservation, task: LoadedTask, runtime: Runtime, *, deadline: Deadline
-) -> tuple[Question, Inference]:
+async def _parse(request: Request, body: bytes, task: LoadedTask, runtime: Runtime, deadline: Deadline) -> Question:
     limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
     async with deadline.limit():  # parsing waits for a thread, as decoding does
         body = await _inflated(request, body, runtime)
-        question = await asyncio.get_running_loop().run_in_executor(
+        return await asyncio.get_running_loop().run_in_executor(
             runtime.reader.pool, read_request, body, request.headers.get(HEADER_LENGTH), limits
         )
-    if question.timeout is not None and question.timeout < deadline.seconds:
-        deadline = Deadline(deadline.at - deadline.seconds + question.timeout, question.timeout, asked_for=True)
-    return question, await _run(reservation, task, question, runtime, deadline)
+
+
+def _sooner(deadline: Deadline, timeout: float | None) -> Deadline:
+    """The deadline, or what the request's own time-out, in seconds from its arrival, makes of it if that is less."""
+    if timeout is None or timeout >= deadline.seconds:
+        return deadline
+    return Deadline(deadline.at - deadline.seconds + timeout, timeout, asked_for=True)
 
 
 async def _run(
