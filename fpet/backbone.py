@@ -86,7 +86,7 @@ class Backbone:
             gpu.configure(device)
             self.vit.to(device=device, dtype=dtype)
         except (RuntimeError, AssertionError) as error:  # torch's words for a device that is not there, or is full
-            raise UnsupportedError(f"the device '{device}' cannot be used: {reason(error)}") from error
+            raise UnsupportedError(f"the device '{device}' cannot be used: {_why_not(device, error)}") from error
 
     def check_trainable(self) -> None:
         """Raises UnsupportedError unless a task can be trained on it: it is float32, and `check_unchanged` passes."""
@@ -107,6 +107,17 @@ class Backbone:
                 "the backbone's weights were changed, and a task is of a frozen backbone: load it anew, or save what "
                 "it is now by `save_backbone` and load that"
             )
+
+
+def _why_not(device: torch.device | str, error: Exception) -> str:
+    """Why a device cannot be used; torch lists twenty kinds that nobody has."""
+    try:
+        torch.device(device)
+    except RuntimeError:
+        return "there is none of that name, but cpu, cuda or cuda:1"
+    if isinstance(error, AssertionError):
+        return f"{reason(error)}: install a torch for it, or use the cpu"
+    return reason(error)
 
 
 def create_backbone(

@@ -121,8 +121,11 @@ def _watch_over(
     """Adds what checks and observes every request, and answers every error in one form."""
 
     async def fail(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.status_code == 404:
+            error = HTTPException(404, "there is no such path; /docs lists them")
         if isinstance(error, HTTPException) and error.status_code == 405:
-            error = HTTPException(405, headers={"allow": ", ".join(_allowed(request))})
+            allowed = ", ".join(_allowed(request))
+            error = HTTPException(405, f"{request.method} is not allowed here, only {allowed}", {"allow": allowed})
         return failed(error, Exchange.of(request), metrics).response()
 
     for kind in (ServiceError, RequestValidationError, HTTPException):

@@ -10,9 +10,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+_PARAMETERS = ("query", "header", "path")
+
 
 def reason_of(problem: Mapping[str, Any]) -> str:
     """What one of pydantic's problems says; an error of ours without the words that pydantic puts before it."""
+    if problem["type"] == "extra_forbidden":
+        return "there is no such parameter" if problem["loc"][0] in _PARAMETERS else "there is no such field"
     said: str = problem["msg"]
     return said.removeprefix("Value error, ")
 

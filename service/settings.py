@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "FPET_"
 ALL = "*"
+_DOWNLOADED = "timm:"  # what commands but not a service take for a backbone
 SECRETS = ("admin_key", "api_keys")  # options that are no flags; each may be in a file instead
 
 Format = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
@@ -90,10 +91,7 @@ class Settings(BaseSettings):
     )
 
     processes: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="processes that answer on the port, each with its own copy of all that serves",
+        default=1, ge=1, le=64, description="processes that answer on the port, each with a copy of all that serves"
     )
     workers: int = Field(
         default=0, ge=0, le=256, description="forwards at once; 0: as is measured to be fastest, or one on a GPU"
@@ -102,10 +100,7 @@ class Settings(BaseSettings):
         default=0, ge=0, le=256, description="threads in one forward on the CPU; 0: as is measured to be fastest"
     )
     decode_threads: int = Field(
-        default=0,
-        ge=0,
-        le=256,
-        description="threads that decode images; 0: one a core, of which processes have their share",
+        default=0, ge=0, le=256, description="threads that decode images; 0: one a core, shared out among processes"
     )
     cuda_graphs: bool = Field(
         default=False, description="on a GPU, capture forwards and replay them where that is measured to be faster"
@@ -113,7 +108,7 @@ class Settings(BaseSettings):
     max_batch: int = Field(default=16, ge=1, le=1024, description="images in one forward")
     max_batch_tasks: int = Field(default=16, ge=1, le=1024, description="different tasks in one forward")
     max_queue: int = Field(
-        default=256, ge=1, description="images waiting for a forward; more of a task with one get 429"
+        default=256, ge=1, description="images that wait; beyond it 429, except for max_batch more of tasks with none"
     )
     deadline: float = Field(
         default=30.0, gt=0, description="seconds from a request's arrival until it is answered with 504"
@@ -123,12 +118,10 @@ class Settings(BaseSettings):
         default=75,
         ge=1,
         le=86_400,
-        description="seconds that an idle connection is kept; more than the proxy or load balancer in front keeps one",
+        description="seconds that an idle connection is kept; a proxy in front should keep one for less",
     )
     stuck_seconds: float = Field(
-        default=300.0,
-        gt=0,
-        description="seconds after which a batch counts as stuck, and /livez says 503 until it ends",
+        default=300.0, gt=0, description="seconds after which a batch is stuck, and /livez says 503 until it ends"
     )
 
     max_body: int = Field(default=32 * 2**20, ge=1, description="bytes in a request's body")
@@ -148,7 +141,7 @@ class Settings(BaseSettings):
     )
 
     preload: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
-        default=(ALL,), description=f"tasks to load at start-up, comma-separated; {ALL} for every one, or nothing"
+        default=(ALL,), description=f"tasks to load at start-up, comma-separated; {ALL} for all, empty for none"
     )
     watch: bool = Field(default=True, description="follow the task folder: load what is new or changed, drop the rest")
     max_task_bytes: int = Field(default=256 * 2**20, ge=1, description="bytes in a task file")
@@ -159,10 +152,10 @@ class Settings(BaseSettings):
         default=None, description="file that holds the admin key; or FPET_ADMIN_KEY is the key"
     )
     api_keys: Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_split)] = Field(
-        default=(), description="keys, of which clients need one; without any everybody may ask"
+        default=(), description="keys of clients, of which each request needs one; without any everybody may ask"
     )
     api_keys_file: Path | None = Field(
-        default=None, description="file that holds such keys, one a line; or FPET_API_KEYS has them, comma-separated"
+        default=None, description="file with keys of clients, one a line; or FPET_API_KEYS has them, comma-separated"
     )
 
     unpacked_bytes: int = Field(
@@ -174,7 +167,7 @@ class Settings(BaseSettings):
         default=256 * 2**20, ge=0, description="bytes for the folded weights of hot and pinned tasks; 0: none is folded"
     )
     folded_share: float = Field(
-        default=0.2, gt=0, le=1, description="share of the latest 1000 images, or so, from which a task is hot"
+        default=0.2, gt=0, le=1, description="share of the latest 1000 images, or so, from which a task is folded"
     )
 
     calibration_repeats: int = Field(
@@ -236,9 +229,12 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_admin_has_a_folder(self) -> Self:
+    def _check_files(self) -> Self:
+        if str(self.backbone).startswith(_DOWNLOADED):
+            command = f"fpet import-backbone {self.backbone} --output FILE"
+            raise ValueError(f"backbone: a service takes a file; {command} writes one")
         if self.admin_key is not None and self.tasks is None:
-            raise ValueError("admin_key: the embedded tasks stay as they are; name a folder with tasks")
+            raise ValueError("admin_key: the embedded tasks stay as they are; give --tasks FOLDER, or no key")
         return self
 
     @model_validator(mode="after")

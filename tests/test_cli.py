@@ -39,7 +39,8 @@ def test_training_tells_how_it_goes_line_by_line(
     for name in ("one", "two"):  # in one process, as from Python: nothing is told twice
         output = tmp_path / name / "digits.safetensors"
         assert main([*train(backbone_file, output), "--epochs", "1"]) == 0
-        start, validation, *_ = capsys.readouterr().err.splitlines()
+        steps, start, validation, *_ = capsys.readouterr().err.splitlines()
+        assert steps == "fpet: 8 steps in all will teach little: give more --epochs, or a smaller --batch-size"
         assert start.startswith("fpet: digits: 10 classes, 800 training, 200 validation and 597 test images, ")
         assert validation.startswith("fpet: digits: epoch 1, loss ")
 
@@ -130,14 +131,19 @@ def test_tasks_are_listed(task: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_file_that_is_no_task_is_named_and_the_others_are_listed(
     task: Path, backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, content in {"a": b"damaged", "b": backbone_file.read_bytes(), "c": task.read_bytes()}.items():
+    files = {"a": b"damaged", "b": backbone_file.read_bytes(), "c": task.read_bytes(), "digits": task.read_bytes()}
+    for name, content in files.items():
         (tmp_path / f"{name}.safetensors").write_bytes(content)
     assert main(["tasks", "--folder", str(tmp_path), "--json"]) == 1
     captured = capsys.readouterr()
-    assert [row["name"] for row in json.loads(captured.out)] == ["digits"]
-    damaged, foreign = captured.err.splitlines()
+    assert [row["name"] for row in json.loads(captured.out)] == ["digits", "digits"]
+    damaged, foreign, misnamed = captured.err.splitlines()
     assert damaged.startswith(f"fpet: {tmp_path}/a.safetensors: not a complete safetensors file")
     assert foreign == f"fpet: {tmp_path}/b.safetensors: this is a backbone, not a task"
+    assert (
+        misnamed
+        == f"fpet: {tmp_path}/c.safetensors: holds the task 'digits'; a service takes it only in a file of that name"
+    )
 
 
 def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +176,7 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         (["--seed", str(2**64 - 1)], f"seed = {2**64 - 1} should be below 2**63"),
         (["--seed", "9" * 20], f"seed = {'9' * 20} should be below 2**63"),
         (["--batch-size", "2000"], "fewer than one batch of 2000; give a smaller batch size"),
-        (["--device", "abacus"], "the device 'abacus' cannot be used"),
+        (["--device", "abacus"], "the device 'abacus' cannot be used: there is none of that name, but cpu,"),
         (["--device", "meta"], "the device 'meta' cannot be used"),
         (["--backbone", "none.safetensors"], "none.safetensors"),
         (["--data-folder", "/"], "nothing is read from /"),

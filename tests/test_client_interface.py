@@ -185,4 +185,4 @@ try:
 except ImportError as error:
     print(error)
 """
-    assert run(script) == "asking a service needs the package httpx: pip install 'fpet-serve[client]'\n"
+    assert run(script) == "asking a service needs httpx and anyio, which the extra `client` of this package installs\n"

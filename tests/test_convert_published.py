@@ -146,7 +146,11 @@ def test_a_wrong_catalog_is_refused(catalog: str, message: str, tmp_path: Path, 
     [
         (Method("repadapter", {"dim": 4}), Method("none"), "not repadapter"),
         (Method("lora", {"dim": 4, "bits": 1, "targets": "q+k"}), Method("none"), "of queries and values"),
-        (Method("lora", {"dim": 4, "bits": 1}), Method("bdm", {"block": 0, "dim": 4}), "token reduction with weights"),
+        (
+            Method("lora", {"dim": 4, "bits": 1}),
+            Method("bdm", {"block": 0, "dim": 4}),
+            "the weights of the token reduction bdm",
+        ),
         (Method("lora", {"dim": 4}), Method("none"), "has 3072 bits"),
     ],
 )

@@ -78,7 +78,16 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(host: str, capsys: pyte
     with socket.create_server(("", 0)) as other:
         port = other.getsockname()[1]
         assert main(["serve", "--host", host, "--port", str(port), "--backbone", "nowhere"]) == 2
-    assert capsys.readouterr().err == f"fpet: --host {host!r} and --port {port}: Address already in use\n"
+    assert (
+        capsys.readouterr().err
+        == f"fpet: --host {host!r} and --port {port}: Address already in use; give another --port\n"
+    )
+
+
+def test_what_commands_download_a_service_takes_as_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--backbone", "timm:vit_base_patch16_224"]) == 2
+    said = "fpet import-backbone timm:vit_base_patch16_224 --output FILE writes one"
+    assert capsys.readouterr().err == f"fpet serve: backbone: a service takes a file; {said}\n"
 
 
 def test_a_port_that_is_free_by_now_or_in_use_elsewhere_is_free() -> None:

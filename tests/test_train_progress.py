@@ -132,7 +132,7 @@ def test_without_a_terminal_start_and_validations_are_a_line_each(
         train(header, backbone, digits, RECIPE, checkpoint)
         first, *lines = caplog.messages
         caplog.clear()
-        assert first == described + before
+        assert first == f"{described}{before} of {len(digits.train) // RECIPE.batch_size} steps"
         told = r"digits: epoch (\d), loss \d\.\d+, best validation 0\.\d+ \(epoch \d\)"
         shown = [re.fullmatch(told, line) for line in lines]
         assert [match and match[1] for match in shown] == validations

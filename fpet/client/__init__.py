@@ -3,7 +3,9 @@
 try:
     import httpx as _httpx  # noqa: F401  # optional
 except ImportError as error:
-    raise ImportError("asking a service needs the package httpx: pip install 'fpet-serve[client]'") from error
+    raise ImportError(
+        "asking a service needs httpx and anyio, which the extra `client` of this package installs"
+    ) from error
 
 from fpet.client.answers import (
     CalibrationPoint,

@@ -36,7 +36,10 @@ def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = 
     """Adds --data and what says how to read it, which `dataset` reads."""
     parser.add_argument("--data", required=required, metavar="DATA", help=_DATA + default)
     parser.add_argument(
-        "--data-folder", type=Path, metavar="DIR", help="where the files of the named DATA lie (default: look, fetch)"
+        "--data-folder",
+        type=Path,
+        metavar="DIR",
+        help="packages of the named DATA, unpacked (default: this machine's, else the cache's, else fetched)",
     )
     add_cache(parser)
     reading = parser.add_argument_group("reading a folder")

@@ -17,7 +17,7 @@ from fpet.task import Task
 
 _DESCRIPTION = """Lists task files: name, adapter, token reduction, number of classes, size in bytes, and the accuracy
 on test images, with and without token reduction, that was measured after training. The exit code is 1 if a file there
-is no task, which is said on standard error."""
+is no task, or has another name than its task, which is said on standard error."""
 _COLUMNS = ("name", "adapter", "reducer", "classes", "bytes", "accuracy", "accuracy_unreduced")
 _FAILED = 1
 
@@ -41,7 +41,12 @@ def run(arguments: argparse.Namespace) -> int:
     rows, failed = [], False
     for path in _files(arguments.folder):
         try:
-            rows.append(_row(Task.load(path)))
+            task = Task.load(path)
+            rows.append(_row(task))
+            if path.stem != task.header.name:
+                raise TaskError(
+                    f"{path}: holds the task {task.header.name!r}; a service takes it only in a file of that name"
+                )
         except TaskError as error:
             tell(error)
             failed = True

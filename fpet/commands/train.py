@@ -28,6 +28,7 @@ from fpet.training.fit import Fitted, check_fit, checkpoints_of, finish, fit
 from fpet.training.parallel import Group, joined, local_device
 from fpet.training.recipe import Recipe
 from fpet.untrained import new_header
+from fpet.words import count
 
 _DESCRIPTION = """Fits an adapter, a token reduction and a head to the training images of a data set, with the backbone
 frozen. The epoch, and if asked the adapter's scale, is chosen on the validation images; at the end the test images are
@@ -36,6 +37,7 @@ again. The defaults are the recipe of the FPET paper. Started by torchrun, sever
 
 # What a service of the folder serves is replaced at once, never half written.
 _INSTEAD = "; to train a task anew that is served, name another folder's --output, and then move or PUT that file here"
+_FEW = 100  # steps of a training, below which its learning rates hardly come to act
 _CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(DTYPES)}
 
 
@@ -58,7 +60,11 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         help="bits a weight of the head, which has no bias below 32 (default: %(default)s)",
     )
     parser.add_argument(
-        "--search-scale", type=_numbers, default=[], metavar="S,...", help="scales of the adapter to choose from"
+        "--search-scale",
+        type=_numbers,
+        default=[],
+        metavar="S,...",
+        help="scales of the adapter: trains with each, and keeps the best on the validation images (default: none)",
     )
     parser.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="folder for a TensorBoard log beside the CSV (default: none)"
@@ -114,6 +120,9 @@ def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe
     if group.rank == 0:
         _warn(recipe, torch.device(arguments.device))
     dataset = options.dataset(arguments, arguments.data)
+    steps = recipe.epochs * (len(dataset.train) // recipe.batch_size)
+    if group.rank == 0 and 0 < steps < _FEW:
+        tell(f"{count(steps, 'step')} in all will teach little: give more --epochs, or a smaller --batch-size")
     header, checkpoint, board = task(dataset.labels), _checkpoint(output), arguments.tensorboard
     return fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group)
 

@@ -85,10 +85,15 @@ def _fields(header: TaskHeader, backbone: Backbone) -> list[_Field]:
     depth = backbone.geometry.depth
     names = [f"adapter.blocks.{block}.{matrix}" for block in range(depth) for matrix in MATRICES[kind]]
     head = {"head.weight"} if header.head.bits != FULL_PRECISION else {"head.weight", "head.bias"}
-    if {f"{name}.weight" for name in names} | head != dict(modules.named_parameters()).keys():
+    expected, parameters = {f"{name}.weight" for name in names} | head, dict(modules.named_parameters())
+    if any(name.startswith("reducer.") for name in parameters):
+        raise UnsupportedError(
+            f"published files have no place for the weights of the token reduction {header.reducer.kind}"
+        )
+    if wrong := sorted(expected ^ parameters.keys()):
         raise UnsupportedError(
             "published files hold LoRA of queries and values, or AdaptFormer, and a head that has a bias exactly if it "
-            "is not quantised; token reduction with weights of its own has no place in them"
+            f"is not quantised, which is not so of {wrong[0]}"
         )
     fields = [field for name in names for field in _record(name, modules.get_submodule(name))]
     if header.head.bits != FULL_PRECISION:

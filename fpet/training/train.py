@@ -98,6 +98,7 @@ def _start(run: Run, header: TaskHeader, dataset: Dataset) -> str:
     trainable = count_parameters(run.tuned)
     epochs = run.recipe.epochs
     done = f"goes on after epoch {run.epoch} of {epochs}" if run.epoch else count(epochs, "epoch")
+    done += f" of {count(run.steps, 'step')}"
     return (
         f"{header.name}: {len(header.labels)} classes, {len(dataset.train)} training, {len(dataset.val)} validation "
         f"and {count(len(dataset.test), 'test image')}, {count(trainable, 'trainable parameter')}, {done}"

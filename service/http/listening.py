@@ -98,4 +98,5 @@ def _bind(family: int, kind: int, protocol: int, address: Any, *, shared: bool) 
 
 
 def _unusable(host: str, port: int, error: OSError) -> UnsupportedError:
-    return UnsupportedError(f"--host {host!r} and --port {port}: {error.strerror}")
+    instead = "; give another --port" if error.errno == errno.EADDRINUSE else ""
+    return UnsupportedError(f"--host {host!r} and --port {port}: {error.strerror}{instead}")
