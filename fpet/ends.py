@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fpet.adapters.base import Adapter
 from fpet.tensor_names import described, dtype_name
@@ -31,9 +31,15 @@ def embed(vit: Any, adapter: Adapter, images: Tensor) -> Tensor:
     return cast(Tensor, vit.norm_pre(adapter.pos_embed(vit._pos_embed, x)))
 
 
+def norms_pooled(vit: Any) -> bool:
+    """Whether the final norm comes after the pooling, as where timm pools by the mean unless it is told otherwise."""
+    return isinstance(vit.norm, nn.Identity) and not isinstance(vit.fc_norm, nn.Identity)
+
+
 def norm(vit: Any, adapter: Adapter, tokens: Tokens) -> Tokens:
-    """Tokens as the last block leaves them -> tokens after the final norm."""
-    return Tokens(adapter.norm(vit.norm, tokens.x), tokens.size)
+    """Tokens as the last block leaves them -> tokens after the final norm, unless that comes after the pooling."""
+    x = vit.norm(tokens.x) if norms_pooled(vit) else adapter.norm(vit.norm, tokens.x)
+    return Tokens(x, tokens.size)
 
 
 def pool(vit: Any, adapter: Adapter, tokens: Tokens) -> Tensor:
@@ -44,6 +50,8 @@ def pool(vit: Any, adapter: Adapter, tokens: Tokens) -> Tensor:
         # A mean over patches: each token counts as often as the patches that it stands for.
         patches = size if vit.pool_include_prefix else size[:, vit.num_prefix_tokens :]
         x = (x * (size / patches.mean(dim=1, keepdim=True))).to(x.dtype)
+    if norms_pooled(vit):
+        return adapter.norm(vit.fc_norm, vit.pool(x)[:, None])[:, 0]
     return cast(Tensor, vit.forward_head(x, pre_logits=True))
 
 

@@ -22,6 +22,7 @@ from fpet.adapters.none import LinearProbe
 from fpet.backbone_files.described import fingerprint
 from fpet.comparison import beyond_rounding, noise
 from fpet.copies import sharing_tensors
+from fpet.ends import norms_pooled
 from fpet.errors import UnsupportedError
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
@@ -39,7 +40,7 @@ def fold(model: AdaptedViT) -> AdaptedViT:
 
     Raises:
         UnsupportedError: if the adapter is not affine at its sites or adds tokens, or the backbone has no position
-            embeddings, or no norm before its pooling, where the adapter does.
+            embeddings, or no final norm, where the adapter does.
     """
     if not model.adapter.foldable:
         raise UnsupportedError(
@@ -61,7 +62,7 @@ def fold(model: AdaptedViT) -> AdaptedViT:
         if type(adapter).pos_embed is not Adapter.pos_embed:
             _fold_positions(vit, adapter.pos_embed, Layout.of(backbone.geometry).num_tokens)
         if type(adapter).norm is not Adapter.norm:
-            _fold_norm(vit.norm, adapter.norm)
+            _fold_norm(vit.fc_norm if norms_pooled(vit) else vit.norm, adapter.norm)
     folded = dataclasses.replace(backbone, vit=vit, fingerprint=fingerprint(vit))
     same = AdaptedViT(folded, LinearProbe(backbone.geometry), model.reducer, model.head).eval()
     _compare(same.unreduced(), model.unreduced())
@@ -148,8 +149,8 @@ def _sum(weight: Tensor, change: Tensor) -> nn.Parameter:
 
 def _fold_norm(layer: nn.Module, site: Site) -> None:
     """The final norm, whose site acts on each channel that the layer puts out."""
-    if not isinstance(layer, nn.LayerNorm):  # of such a backbone the only norm comes after its pooling
-        raise UnsupportedError("the backbone has no norm before its pooling, so the adapter's map there does not fold")
+    if not isinstance(layer, nn.LayerNorm):
+        raise UnsupportedError("the backbone has no final norm, so the adapter's map there does not fold")
     weight, bias = _affine(lambda y: site(nn.Identity(), y), layer.weight.shape[0], layer.weight.device)
     scale = weight.diagonal()
     _replace(layer, scale * layer.weight.double(), scale * layer.bias.double() + bias)

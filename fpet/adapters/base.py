@@ -80,7 +80,7 @@ class Adapter(nn.Module):
         return layer(x)
 
     def norm(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """The final norm [B, N, C] -> [B, N, C]."""
+        """The final norm [B, N, C] -> [B, N, C]; N is 1 where it comes after the pooling."""
         return cast(Tensor, layer(x))
 
 

@@ -1,6 +1,7 @@
 """What SSF and BitFit share: a map per channel after every norm and linear map of a plain Vision Transformer.
 
-Norms that few backbones have, within attention and MLP, before the first block and after pooling, stay as they are.
+Norms that few backbones have, within attention and MLP and before the first block, stay as they are, and so does one
+after the pooling where there is another before it.
 """
 
 from __future__ import annotations

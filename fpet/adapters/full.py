@@ -70,8 +70,9 @@ class Full(Adapter):
 
     N counts patches and prefix tokens. A class token and its position are one vector here, as only their sum has an
     effect, so there are embed_dim numbers fewer than in the backbone. What a backbone may have beyond the plain ViT
-    stays as it is: LayerScale (the linear map before it can take any scale), norms within attention and MLP, before the
-    first block and after pooling. Weight decay pulls towards the backbone, not towards zero. It has no arguments.
+    stays as it is: LayerScale (the linear map before it can take any scale), norms within attention and MLP and before
+    the first block, and one after the pooling beside one before it. Weight decay pulls towards the backbone, not
+    towards zero. It has no arguments.
     """
 
     foldable = True
