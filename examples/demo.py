@@ -93,7 +93,7 @@ def show_forward(names: Sequence[str]) -> None:
     backbone.move(device, dtype)
     print(
         f"\nForward on {device} in {dtype_name(dtype)}, {threads} thread(s), with and without "
-        f"token reduction, timed alternately, medians of {_REPEATS}"
+        f"token reduction, timed alternately, medians of {_REPEATS}, of the speed-up too"
     )
     for name in names:
         task = Task.load(task_path(name))

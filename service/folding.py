@@ -155,11 +155,12 @@ class Folding:
             raise TaskError(f"{task.path}: the file is another one by now")
         instance = make_instance(file.build(self._exact()), self._engine.backbone.vit)
         self._sizes[task.family] = instance.bytes
-        for reduced in (True, False):
-            self._engine.check(Group(task.family, reduced, instance), task)
-        instance = self._engine.program_maker.added_to(instance, task.header.name)
-        return_freed_memory()  # of the exact weights
-        return instance
+        try:
+            for reduced in (True, False):
+                self._engine.check(Group(task.family, reduced, instance), task)
+            return self._engine.program_maker.added_to(instance, task.header.name)
+        finally:
+            return_freed_memory()  # of the exact weights
 
     def _exact(self) -> Backbone:
         """The backbone in float32 on the CPU. It is read anew where other numbers serve: kept, it would take twice as

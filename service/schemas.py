@@ -146,16 +146,16 @@ class TaskSavings(Schema):
 
 
 class CalibrationPoint(Schema):
-    """Median forward times of a batch size, timed alternately: of the processor if one thread computes.
+    """Median forward times of a batch size, timed alternately: of the processor if one thread computes."""
 
-    speedup: the median of full over reduced time, pair by pair, where there are few with those of the sizes beside.
-    """
-
-    batch_size: int
-    pairs: int
-    reduced_ms: float
-    full_ms: float
-    speedup: float
+    batch_size: int = Field(description="images in a forward")
+    pairs: int = Field(description="forwards with and without token reduction that were timed in turn")
+    reduced_ms: float = Field(description="median with token reduction")
+    full_ms: float = Field(description="median without")
+    speedup: float = Field(
+        description="median of full over reduced time, pair by pair, where there are few with those of the sizes "
+        "beside; the quotient of the two medians may be another"
+    )
 
 
 class TaskCalibration(Schema):
