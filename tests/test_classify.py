@@ -253,4 +253,4 @@ def test_asking_a_service_needs_httpx(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "httpx", None)  # how Python marks what cannot be imported
     assert main(["classify", images[0], "--task", "digits", "--url", "http://127.0.0.1:8000"]) == 2
-    assert "needs the package httpx" in capsys.readouterr().err
+    assert "asking a service needs httpx" in capsys.readouterr().err

@@ -240,4 +240,5 @@ def test_a_port_in_use_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert main(["serve", "--processes", "2", "--port", str(port)]) == 2
-    assert capsys.readouterr().err == f"fpet: --host '127.0.0.1' and --port {port}: Address already in use\n"
+    said = f"--host '127.0.0.1' and --port {port}: Address already in use; give another --port"
+    assert capsys.readouterr().err == f"fpet: {said}\n"

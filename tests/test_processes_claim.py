@@ -42,7 +42,8 @@ def test_a_second_is_refused_before_the_first_listens(small_files: Files, tmp_pa
             command(small_files, port), capture_output=True, text=True, timeout=SECONDS, check=False
         )
     assert second.returncode == 2
-    assert second.stderr.splitlines()[-1] == f"fpet: --host '127.0.0.1' and --port {port}: Address already in use"
+    said = f"--host '127.0.0.1' and --port {port}: Address already in use; give another --port"
+    assert second.stderr.splitlines()[-1] == f"fpet: {said}"
 
 
 def test_one_that_was_killed_claims_nothing(small_files: Files, tmp_path: Path) -> None:
