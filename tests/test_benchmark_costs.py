@@ -1,11 +1,11 @@
-"""What token reduction costs and saves is timed on real steps and forwards."""
+"""What token reduction costs and saves, and what folding changes, is measured on real steps and forwards."""
 
 from __future__ import annotations
 
 import pytest
 from small import ARCHITECTURE
 
-from benchmarks import cost, forward_cost, training_cost
+from benchmarks import cost, folded_answers, forward_cost, training_cost
 
 SHAPE = "img_size=64,patch_size=8,embed_dim=48,depth=6,num_heads=3"
 SMALL = ["--architecture", ARCHITECTURE, "--architecture-arguments", SHAPE, "--reducer-arguments", "block=1"]
@@ -46,3 +46,17 @@ def test_forward_cost_is_measured_on_real_forwards(
             least, _, most = spread.partition(" to ")
             assert 0 < float(least) <= float(ratio) <= float(most)
     assert f" with {adapter}, {precision}, CPU, " in conditions
+
+
+def test_folding_changes_answers_in_bfloat16_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    changed = []
+    for precision in ("bfloat16", "float32"):
+        options = ["--precision", precision, "--images", "12", "--tasks", "digits", "thai"]
+        folded_answers.main(folded_answers.parser().parse_args(options))
+        lines = capsys.readouterr().out.splitlines()
+        assert not any(line.startswith("| thai") for line in lines)  # its adapter does not fold
+        (line,) = (line for line in lines if line.startswith("| digits | "))
+        changed += [[float(cell.partition(",")[0]) for cell in line.strip("| ").split(" | ")[1:]]]
+    rounded, exact = changed
+    assert min(rounded) > 10 * max(exact)
+    assert max(rounded) < 0.1

@@ -222,28 +222,6 @@ def test_tasks_of_one_structure_share_their_timings(engine: Engine, small_files:
     assert first.family.timings.calibration(False).points
 
 
-def test_tasks_of_different_scales_share_a_batch(
-    engine: Engine, small_files: Files, images: list[torch.Tensor], tmp_path: Path
-) -> None:
-    backbone, made = small_backbone(), [load(engine, small_files, "digits")]
-    for scale in (0.1, 10.0):
-        path = tmp_path / f"{scale}.safetensors"
-        method = Method("adaptformer", {**made[0].header.adapter.arguments, "scale": scale})
-        write_task(path, small_header(backbone, method, made[0].header.reducer), backbone, seed=1)
-        made.append(engine.load(Task.load(path), 1))
-    group = Group(made[0].family, True)
-    outputs = engine.run(group, [Work(task, image) for task in made for image in images])
-    alone = [engine.run(Group(task.family, True), [Work(task, image) for image in images]) for task in made]
-    for output, own in zip(outputs, [one for each in alone for one in each], strict=True):
-        np.testing.assert_allclose(output.logits, own.logits, rtol=1e-4, atol=1e-4)
-    for task, own in zip(made[1:], alone[1:], strict=True):
-        assert task.family is made[0].family
-        pixels = task.header.preprocessing.normalize(torch.stack(images), torch.float32)
-        logits = Task.load(task.path).build(backbone)(pixels)
-        np.testing.assert_allclose(np.stack([one.logits for one in own]), logits.numpy(), rtol=1e-4, atol=1e-4)
-    assert [task.header.adapter.arguments.get("scale", 1.0) for task in made] == [1.0, 0.1, 10.0]  # as the files say
-
-
 def test_timings_outlast_the_last_task_of_a_family(engine: Engine, small_files: Files) -> None:
     engine.calibrate(load(engine, small_files, "digits"), 1, repeats=1)
     gc.collect()

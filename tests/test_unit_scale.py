@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from serving import Files, write_task
 from small import ADAPTFORMER, BDM, METHODS, perturb, small_backbone, small_header
 from torch import Tensor
 
@@ -22,6 +24,9 @@ from fpet.inference.task_weights import Weights
 from fpet.inference.unit_scale import at_unit_scale
 from fpet.registry import keyword_parameters
 from fpet.task import Task, new_model, save_task
+from service.engine import Engine
+from service.metrics import Metrics
+from service.model.work import Group, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 IMAGES = torch.randn((6, 3, 16, 16), generator=torch.Generator().manual_seed(0))
@@ -85,6 +90,23 @@ def test_each_image_has_the_features_of_its_own_task(tmp_path: Path) -> None:
         together = Template(models[0]).features(weights * 2, IMAGES)
     alone = torch.stack([features(tasks[i % 3])[i] for i in range(len(IMAGES))])
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
+
+
+def test_the_service_has_them_share_a_batch(small_files: Files, metrics: Metrics, tmp_path: Path) -> None:
+    engine = Engine.start(small_files.backbone, torch.device("cpu"), torch.float32, metrics)
+    backbone, made = small_backbone(), []
+    for scale in (1.0, 0.1, 10.0):
+        path = tmp_path / f"{scale}.safetensors"
+        write_task(path, small_header(backbone, with_arguments(ADAPTFORMER, scale=scale)), backbone, seed=1)
+        made.append(engine.load(Task.load(path), 1))
+    assert all(task.family is made[0].family for task in made)
+    pixels = torch.randint(0, 256, (5, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    outputs = engine.run(Group(made[0].family, True), [Work(task, image) for task in made for image in pixels])
+    for task, own in zip(made, (outputs[:5], outputs[5:10], outputs[10:]), strict=True):
+        images = task.header.preprocessing.normalize(pixels, torch.float32)
+        logits = Task.load(task.path).build(backbone)(images)
+        np.testing.assert_allclose(np.stack([one.logits for one in own]), logits.numpy(), rtol=1e-4, atol=1e-4)
+    assert [task.header.adapter.arguments["scale"] for task in made] == [1.0, 0.1, 10.0]  # as the files say
 
 
 def test_codes_are_unpacked_to_the_very_numbers_of_the_model(tmp_path: Path) -> None:

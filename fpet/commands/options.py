@@ -35,12 +35,8 @@ images a class, or with train/, val/ and test/ of such folders, or with the list
 def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = "") -> None:
     """Adds --data and what says how to read it, which `dataset` reads."""
     parser.add_argument("--data", required=required, metavar="DATA", help=_DATA + default)
-    parser.add_argument(
-        "--data-folder",
-        type=Path,
-        metavar="DIR",
-        help="packages of the named DATA, unpacked (default: this machine's, else the cache's, else fetched)",
-    )
+    unpacked = "packages of the named DATA, unpacked (default: this machine's, the cache's, or fetched)"
+    parser.add_argument("--data-folder", type=Path, metavar="DIR", help=unpacked)
     add_cache(parser)
     reading = parser.add_argument_group("reading a folder")
     reading.add_argument("--shots", type=int, metavar="N", help="training images a class, of few-shot lists")
