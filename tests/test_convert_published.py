@@ -77,7 +77,7 @@ def negative(path: Path) -> None:
         (None, ["--name", "Not A Name"], "'Not A Name'"),
         (None, ["--catalog", "none.json"], "none.json: cannot be read"),
         (None, ["--labels", "none.txt"], "none.txt: cannot be read"),
-        (None, ["--reducer", "bdm", "--reducer-arguments", "block=0"], "--reducer bdm: it has weights of its own"),
+        (None, ["--reducer", "bdm", "--reducer-arguments", "block=0"], "reduction bdm has weights of its own"),
         (None, ["--library", "timm"], "--library has no meaning for"),
         (None, ["--to", "peft"], "--to has no meaning for"),
         (None, ["--interpolation", "bicubic"], "--interpolation has no meaning for"),

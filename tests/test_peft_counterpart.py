@@ -11,7 +11,7 @@ from small import ARCHITECTURE, ARGUMENTS
 
 from fpet.backbone import Backbone, create_backbone, load_backbone
 from fpet.convert.peft import WEIGHTS, read_peft
-from fpet.convert.peft_writer import write_peft
+from fpet.convert.peft_writer import peft_files
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task
@@ -41,8 +41,8 @@ def test_another_forward_has_no_names_of_transformers(part: str, tmp_path: Path)
     backbone = create_backbone(ARCHITECTURE, {**ARGUMENTS, **OTHERS[part]})
     task = task_on(backbone, tmp_path / "task.safetensors")
     with pytest.raises(UnsupportedError, match=f"{ARCHITECTURE} {part}, unlike any ViT or DeiT of transformers"):
-        write_peft(task, backbone, "transformers")
-    written = safetensors.torch.load(write_peft(task, backbone)[WEIGHTS])
+        peft_files(task, backbone, "transformers")
+    written = safetensors.torch.load(peft_files(task, backbone)[WEIGHTS])
     assert any(".blocks.0.attn.qkv." in name for name in written)
 
 

@@ -69,6 +69,7 @@ def test_a_header_length_that_is_none_is_refused(length: str) -> None:
         (BODY, "identity"),
         (ZIPPED, "gzip"),
         (ZIPPED, " GZip"),
+        (ZIPPED, "x-gzip"),
         (zlib.compress(BODY), "deflate"),
     ],
 )

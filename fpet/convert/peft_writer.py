@@ -23,7 +23,7 @@ LIBRARIES = ("timm", "transformers")
 Update = tuple[Tensor, Tensor]  # A [rank, in] and B [out, rank]
 
 
-def write_peft(task: Task, backbone: Backbone, library: str | None = None) -> dict[str, bytes]:
+def peft_files(task: Task, backbone: Backbone, library: str | None = None) -> dict[str, bytes]:
     """The files of a checkpoint by name. Quantised weights are written as the float32 matrices that they stand for.
 
     library: whose names the layers have; by default timm's if queries, keys and values share their A, or transformers

@@ -64,7 +64,7 @@ def decode(data: bytes, header: TaskHeader, backbone: Backbone) -> dict[str, Ten
     return tensors
 
 
-def encode(task: Task, backbone: Backbone) -> bytes:
+def published_bytes(task: Task, backbone: Backbone) -> bytes:
     """A task as such a file: byte for byte the one that it was decoded from.
 
     Raises:

@@ -10,7 +10,8 @@ from service.errors import BadRequestError, TooLargeError, UnsupportedTypeError
 
 HEADER_LENGTH = "inference-header-content-length"
 
-_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+_GZIP = 16 + zlib.MAX_WBITS
+_WINDOW_BITS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": zlib.MAX_WBITS}  # "x-gzip" is the older name (RFC 9110)
 _LENGTH = struct.Struct("<I")
 
 
@@ -27,7 +28,7 @@ def inflate(body: bytes, encoding: str | None, max_bytes: int) -> bytes:
         return body
     if encoding not in _WINDOW_BITS:
         message = f"content encoding {encoding[:20]!r} is not accepted; send gzip or deflate"
-        raise UnsupportedTypeError(message, {"accept-encoding": ", ".join(_WINDOW_BITS)})
+        raise UnsupportedTypeError(message, {"accept-encoding": "gzip, deflate"})
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
         inflated = stream.decompress(body, max_bytes + 1)
