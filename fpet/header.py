@@ -48,7 +48,7 @@ class TaskHeader:
     """All of a task but its tensors.
 
     name: 1 to 64 of a-z, 0-9, dot, underscore, hyphen, first and last a letter or digit; labels: one a class, in the
-    order of the logits; provenance: free (data, recipe, seed, accuracies).
+    order of the logits, a list becomes a tuple; provenance: free (data, recipe, seed, accuracies).
 
     Raises:
         ValueError: for a name, method or label list that breaks these rules, or a mean or std beyond float32.
@@ -76,6 +76,7 @@ class TaskHeader:
             raise ValueError("labels holds a label twice")
         if not self.labels:
             raise ValueError("labels is empty")
+        object.__setattr__(self, "labels", tuple(self.labels))
         check_precision(self.preprocessing)
 
     def to_json(self) -> str:

@@ -43,7 +43,10 @@ def to_rgb(image: Image.Image) -> Tensor:
     rows = max(1, _STRIP // max(1, width))
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
-        strip = _converted(image if bottom - top == height else image.crop((0, top, width, bottom)))
+        try:
+            strip = _converted(image if bottom - top == height else image.crop((0, top, width, bottom)))
+        except BROKEN as error:
+            raise ImageError(f"the image is of the mode {image.mode}, which is not converted: {error}") from error
         if turned in TURNS:
             strip = strip.transpose(TURNS[turned])
         place = slice(height - bottom, height - top) if turned in BOTTOM_FIRST else slice(top, bottom)

@@ -54,7 +54,7 @@ class LowBitLinear(nn.Module):
     holds: beside a rounded matrix it has the key `rounded`. Starts as U(+-1/sqrt(in)).
 
     Raises:
-        UnsupportedError: for any other number of bits, or a width below one.
+        UnsupportedError: for any other number of bits, a width below one, or a single weight that is to be rounded.
     """
 
     def __init__(self, in_features: int, out_features: int, bits: int = FULL_PRECISION, bias: bool = False) -> None:
@@ -63,6 +63,8 @@ class LowBitLinear(nn.Module):
             raise UnsupportedError(f"bits = {bits}: weights have 1, 2, 4, 8 or 32 bits")
         if min(in_features, out_features) < 1:
             raise UnsupportedError(f"a linear map from {in_features} to {out_features} features is empty")
+        if bits != FULL_PRECISION and in_features * out_features == 1:
+            raise UnsupportedError(f"bits = {bits}: a single weight has no standard deviation to be rounded by")
         self.bits = bits
         self.latent = bits != FULL_PRECISION
         bound = 1 / math.sqrt(in_features)

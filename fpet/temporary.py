@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import logging
 import os
 import shutil
@@ -46,7 +47,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
     latest = time.time() - _ABANDONED_SECONDS
-    for folder in parent.glob(f"{prefix}*"):
+    for folder in parent.glob(f"{glob.escape(prefix)}*"):
         with suppress(OSError):
             status = folder.lstat()
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and status.st_mtime <= latest:

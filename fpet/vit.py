@@ -27,9 +27,11 @@ _PARITY_TOLERANCE = 1e-4  # relative to the largest value
 class AdaptedViT(nn.Module):
     """A frozen backbone adapted to one task.
 
-    The backbone is shared, stays in evaluation mode and never receives a gradient; what trains is the adapter, the
-    reducer and the head. `drop_path` is the stochastic depth rate of the last block in training, rising linearly from
-    zero at the first. methods: what adapter and reducer were made from, without which no task can be saved.
+    The backbone stays in evaluation mode and never receives a gradient; what trains is the adapter, the reducer and the
+    head. It is shared, so that `to`, `half` and the like would change it for all of its tasks: `Backbone.move` and
+    `Task.build` make a model elsewhere. `drop_path` is the stochastic depth rate of the last block in training, rising
+    linearly from zero at the first. methods: what adapter and reducer were made from, without which no task can be
+    saved.
 
     Raises:
         UnsupportedError: if adapter and reducer cannot go together.
@@ -98,6 +100,11 @@ class AdaptedViT(nn.Module):
         for child in self.children():
             if child is not self.vit:
                 child.train(mode)
+        return self
+
+    def requires_grad_(self, requires_grad: bool = True) -> AdaptedViT:
+        """As of any module, but for the backbone, which stays frozen."""
+        self.trainable().requires_grad_(requires_grad)
         return self
 
     def tokens(self, images: Tensor) -> Tokens:

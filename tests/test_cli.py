@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def test_training_writes_the_task_and_where_it_comes_from(task: Path) -> None:
     provenance = header.provenance
     assert provenance["data"]["train_images"] == 800
     assert len(provenance["data"]["sha256"]) == 64
-    assert provenance["recipe"] == dataclasses.asdict(Recipe(epochs=2, warmup_epochs=0, lr=0.01, batch_size=100))
+    assert provenance["recipe"] == Recipe(epochs=2, warmup_epochs=0, lr=0.01, batch_size=100).numbers()
     assert provenance["epoch"] == 2
     assert provenance["test"]["images"] == 597
     assert (provenance["test"]["tokens_in"], provenance["test"]["tokens_out"]) == (17, 9)
@@ -163,7 +162,7 @@ def test_the_embedded_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         (["--adapter-arguments", f"dim={10**18}"], f"adaptformer: the arguments dim = {10**18} make no model: "),
         (["--adapter", "fact-tt", "--adapter-arguments", f"rank={10**30}"], f"fact-tt: the arguments rank = {10**30}"),
         (["--adapter", "vpt-deep", "--adapter-arguments", f"prompts={10**18}"], "vpt-deep: the arguments prompts ="),
-        (["--adapter", "repadapter", "--adapter-arguments", "dim=-8"], "repadapter: the arguments dim = -8 make no"),
+        (["--adapter", "repadapter", "--adapter-arguments", "dim=-8"], "dim = -8: the hidden width is at least 1"),
         (["--adapter-arguments", f"scale={10**30}"], f"adaptformer: scale = {10**30} is not of type float"),
         (["--lr", "inf"], "lr = inf should be finite"),
         (["--lr", "0"], "lr = 0.0 should be above 0"),

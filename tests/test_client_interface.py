@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import pytest
-from peer import Answer, peer
+from peer import REFUSED, Answer, peer
 
 import fpet.client
 from fpet.client import (
@@ -51,6 +51,18 @@ def test_a_key_beside_a_password_in_the_address_is_refused() -> None:
         with pytest.raises(UnsupportedError, match=r"^the address has a name or a password in it") as error:
             kind("http://name:secret@host", key="k")
         assert "secret" not in str(error.value)
+
+
+def test_options_that_are_set_later_hold_for_every_request() -> None:
+    with peer([Answer(503, REFUSED, {"retry-after": "1"})] * 2) as service, Client(service.url) as client:
+        client.retries = 0
+        with pytest.raises(ServiceError) as error:
+            client.tasks()
+        client.timeout = -1.0
+        with pytest.raises(ValueError, match=r"timeout = -1\.0"):
+            client.tasks()
+    assert error.value.status == 503
+    assert len(service.received) == 1
 
 
 def test_a_password_in_the_address_is_not_shown() -> None:

@@ -133,6 +133,33 @@ def test_images_are_rescaled_as_is_said(
     torch.testing.assert_close(preprocessing.normalize(pixels, torch.float32), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_number_for_all_channels_and_null_are_read_as_transformers_writes_them(tmp_path: Path) -> None:
+    hugging_face_model().save_pretrained(tmp_path)
+    images = {"image_mean": 0.5, "image_std": 0.25, "do_normalize": None, "do_center_crop": None}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(images))
+    preprocessing = preprocessing_of(read_transformers(tmp_path))
+    assert (preprocessing.mean, preprocessing.std) == ((0.5,) * 3, (0.25,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("images", "told"),
+    [
+        ({"do_center_crop": True, "size": {"height": 20, "width": 20}, "crop_size": {"height": 16, "width": 16}}, True),
+        ({"do_center_crop": True, "size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}, True),
+        ({"do_center_crop": False, "size": {"height": 20, "width": 20}}, False),
+        ({"do_center_crop": True, "size": 16, "crop_size": 16}, False),
+        ({}, False),
+    ],
+)
+def test_a_crop_that_a_task_does_not_make_is_told(
+    images: dict[str, Any], told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hugging_face_model().save_pretrained(tmp_path / "base")
+    (tmp_path / "base" / "preprocessor_config.json").write_text(json.dumps(images))
+    assert main(["convert", str(tmp_path / "base"), "--output", str(tmp_path / "vit.safetensors")]) == 0
+    assert ("a task resizes the whole image" in capsys.readouterr().err) == told
+
+
 @pytest.mark.parametrize("images", [{"do_rescale": False}, {"rescale_offset": True}])
 def test_pixels_in_other_values_are_refused(images: dict[str, Any], tmp_path: Path) -> None:
     hugging_face_model().save_pretrained(tmp_path)

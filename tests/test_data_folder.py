@@ -121,7 +121,8 @@ def test_a_broken_picture_of_any_split_is_named_at_once(damage: str, name: str, 
     else:
         (folder / name).unlink()
         (folder / name).symlink_to("nowhere")
-    what_to_do = r"\(--skip-broken leaves them out; what is no image may also be moved elsewhere\)"
+    leaves = r"\(--skip-broken, in Python and in plans skip_broken, leaves them out; "
+    what_to_do = leaves + r"what is no image may also be moved elsewhere\)"
     with pytest.raises(DataError, match=rf"1 of 12 pictures cannot be read {what_to_do}: {name}: "):
         load(folder)
     left = load(folder, skip_broken=True)
@@ -174,6 +175,12 @@ def test_a_class_that_was_not_trained_is_refused(folder: Path) -> None:
     picture(folder / "test" / "fish" / "a.png", 5)
     with pytest.raises(DataError, match=r"test/fish is not a class folder: the classes are cat, dog"):
         load(folder)
+
+
+def test_a_path_that_is_no_text_is_a_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.rename(folder.with_name("digits"))
+    monkeypatch.chdir(folder.parent)
+    assert load_dataset(Path("digits")).labels == ("cat", "dog")
 
 
 def test_a_folder_that_would_not_be_read_is_refused(folder: Path) -> None:

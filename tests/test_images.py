@@ -145,6 +145,11 @@ def test_the_exif_orientation_is_honoured() -> None:
     assert pixel(turned, 0, 1) == RED
 
 
+def test_a_mode_that_pillow_does_not_convert_is_refused() -> None:
+    with pytest.raises(ImageError, match="of the mode La"):
+        to_rgb(Image.new("LA", (2, 2)).convert("La"))
+
+
 def test_a_truncated_picture_is_refused() -> None:
     buffer = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(buffer, "JPEG")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import typing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from pairs import IMAGES, PAIRS, REFUSED, SMALL, header_of, model_of, new_backbone
+from pairs import ARGUMENTS, IMAGES, PAIRS, REFUSED, SMALL, header_of, model_of, new_backbone
 from torch import nn
 
 from fpet.adapters import ADAPTERS
@@ -24,7 +26,7 @@ from fpet.linear import LowBitLinear
 from fpet.methods import methods
 from fpet.reducers import REDUCERS
 from fpet.reducers.none import NoReduction
-from fpet.registry import build
+from fpet.registry import build, keyword_parameters
 from fpet.task import Task, new_model, save_task
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
@@ -163,6 +165,27 @@ COUNTS = {
     "fact-tt": 61_440,
     "fact-tk": 30_976,
 }
+
+
+def numbers_of(registry: Mapping[str, type[Any]]) -> Iterator[tuple[str, str]]:
+    """Every method's arguments that may be a whole number."""
+    for kind, method in registry.items():
+        hints = typing.get_type_hints(method.__init__)
+        for name in keyword_parameters(method):
+            if int in (hints[name], *typing.get_args(hints[name])):
+                yield kind, name
+
+
+@pytest.mark.parametrize(("kind", "name"), [*numbers_of(ADAPTERS), *numbers_of(REDUCERS)])
+def test_numbers_below_the_least_are_refused(backbone: Backbone, kind: str, name: str) -> None:
+    geometry = backbone.geometry
+    method: Any = ADAPTERS.get(kind) or REDUCERS[kind]
+    place = () if kind in ADAPTERS else (Layout.of(geometry),)
+    least = 0 if name in ("block", "r") else 1  # the first block, and no pair that merges
+    for wrong in (least - 1, least - 2):
+        arguments = {**ARGUMENTS.get(kind, {}), name: wrong}
+        with pytest.raises(UnsupportedError, match=f"{name} = {wrong}|to {wrong} features is empty"):
+            method(geometry, *place, **arguments)
 
 
 def test_the_description_is_read_off_the_code() -> None:

@@ -44,6 +44,14 @@ def test_gradients_reach_every_parameter_of_the_task_and_none_of_the_backbone(
     assert not any(parameter.requires_grad for parameter in backbone.vit.parameters())
 
 
+def test_the_backbone_stays_frozen_whatever_is_asked_to_train(backbone: Backbone) -> None:
+    model = model_of(backbone, "lora", "bdm")
+    for asked in (False, True):
+        assert model.requires_grad_(asked) is model
+        assert all(parameter.requires_grad == asked for parameter in model.trainable().parameters())
+        assert not any(parameter.requires_grad for parameter in backbone.vit.parameters())
+
+
 @pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
 def test_under_autocast_gradients_are_nearly_those_of_float32(backbone: Backbone, adapter: str, reducer: str) -> None:
     exact = gradients(model_of(backbone, adapter, reducer))

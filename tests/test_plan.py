@@ -76,4 +76,4 @@ def test_a_warm_up_goes_with_the_epochs_unless_it_is_given(recipe: str, warm_up:
     path = tmp_path / "plan.toml"
     path.write_text(f'data = ["digits"]\nseeds = [0]\n[recipe]\n{recipe}\n[[method]]\nname = "one"\n')
     (method,) = load_plan(path).methods
-    assert method.recipe.warmup_epochs == warm_up
+    assert method.recipe.warmup == warm_up

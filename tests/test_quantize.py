@@ -65,6 +65,13 @@ def test_a_matrix_without_spread_stays_as_it_is(bits: int) -> None:
     assert torch.equal(fake_quantize(weight, codebook(bits)), weight)
 
 
+def test_a_single_weight_is_not_rounded() -> None:
+    assert LowBitLinear(1, 1).weight.shape == (1, 1)
+    for bits in BITS:
+        with pytest.raises(UnsupportedError, match=f"bits = {bits}: a single weight has no standard deviation"):
+            LowBitLinear(1, 1, bits)
+
+
 def test_gradient_flows_through_mean_and_std() -> None:
     torch.manual_seed(0)
     weight = torch.randn(16, 8, dtype=torch.float64, requires_grad=True)

@@ -79,6 +79,11 @@ def test_a_model_that_does_not_say_its_methods_is_not_saved(tmp_path: Path, back
         save_task(tmp_path / "fruit.safetensors", header_of(backbone), model)
 
 
+def test_labels_in_a_list_are_those_of_the_file(backbone: Backbone) -> None:
+    header = dataclasses.replace(small_header(backbone), labels=["a", "b"])  # type: ignore[arg-type]
+    assert TaskHeader.from_json(header.to_json()) == header
+
+
 def test_an_argument_counts_as_its_default_where_it_is_left_out(tmp_path: Path, backbone: Backbone) -> None:
     spelled = Method("lora", {"dim": 4, "bits": 1, "scale": 1, "targets": "q+v"})
     model, path = new_model(header_of(backbone), backbone), tmp_path / "fruit.safetensors"

@@ -57,6 +57,18 @@ def test_one_that_is_held_stays(left: Path) -> None:
         assert make(left.parent) == [left]
 
 
+@pytest.mark.parametrize("prefix", [".*.", ".a[b]-", ".a**b-", ".?ind-"])
+def test_a_prefix_is_no_pattern(prefix: str, left: Path) -> None:
+    age(left, 3700)
+    mine = left.rename(left.with_name(f"{prefix}left"))
+    (other := left.with_name(".kind-other")).mkdir()
+    (other / "lock").touch()
+    age(other, 3700)
+    with temporary_folder(left.parent, prefix):
+        assert not mine.exists()
+        assert other.exists()
+
+
 def test_what_is_of_another_kind_stays(left: Path) -> None:
     others = [left.with_name(name) for name in (".kind-file", ".kind-link", ".kind-unlocked", ".other-kind")]
     others[0].touch()

@@ -75,8 +75,10 @@ def test_the_recipe_is_the_papers() -> None:
 
 @pytest.mark.parametrize(("epochs", "warm_up"), [(100, 10), (300, 10), (30, 3), (20, 2), (19, 0), (1, 0)])
 def test_a_warm_up_goes_with_the_epochs_unless_it_is_given(epochs: int, warm_up: int) -> None:
-    assert Recipe(epochs=epochs).warmup_epochs == warm_up
-    assert Recipe(epochs=epochs, warmup_epochs=7).warmup_epochs == 7
+    assert Recipe(epochs=epochs).warmup == warm_up
+    assert Recipe(epochs=epochs).numbers()["warmup_epochs"] == warm_up
+    assert dataclasses.replace(Recipe(epochs=100), epochs=epochs).warmup == warm_up
+    assert Recipe(epochs=epochs, warmup_epochs=7).warmup == 7
 
 
 def test_the_last_epoch_is_validated_whatever_the_others_are() -> None:
@@ -94,12 +96,13 @@ def test_the_last_epoch_is_validated_whatever_the_others_are() -> None:
         *({name: 0} for name in ("batch_size", "validate_every")),
         *({name: -1} for name in ("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "drop_path")),
         {"seed": True},
+        *({name: wrong} for name in ("lr", "drop_path", "precision") for wrong in ("0.1", True, [])),
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_numbers_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+def test_numbers_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        dataclasses.replace(RECIPE, **wrong)
+        dataclasses.replace(RECIPE, **wrong)  # type: ignore[arg-type]
 
 
 def test_numbers_at_the_ends_of_their_range_are_taken() -> None:

@@ -24,6 +24,8 @@ class Bottleneck(nn.Module):
 
     def __init__(self, channels: int, dim: int, scale: float, groups: int, dropout: float) -> None:
         super().__init__()
+        if dim < 1:
+            raise UnsupportedError(f"dim = {dim}: the hidden width is at least 1")
         if groups < 1 or dim % groups or channels % groups:
             raise UnsupportedError(f"groups = {groups} does not divide dim = {dim} and {channels} channels")
         self.a_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(dim, channels)))

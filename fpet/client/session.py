@@ -38,7 +38,8 @@ _USERINFO = re.compile("//[^/?#]*@")
 class Session:
     """A service and how it is asked.
 
-    url: where it is, such as http://127.0.0.1:8000; key: for what the service lets only its holders do. timeout:
+    url: where it is, such as http://127.0.0.1:8000; key: for what the service lets only its holders do; neither changes
+    once the client is made, all else may. timeout:
     seconds for a request and all of its repetitions; retries: repetitions of a request. batch: images in a request,
     times its tasks; concurrency: requests at once; max_body: bytes in a request, no more than the service takes.
 
@@ -56,7 +57,7 @@ class Session:
     max_body: int = field(default=32 * 2**20, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._patience = Patience(self.timeout, self.retries)
+        Patience(self.timeout, self.retries)  # refuses what is no number in its range
         for name in ("batch", "concurrency", "max_body"):
             require_whole(name, getattr(self, name), least=1)
         try:
@@ -84,6 +85,10 @@ class Session:
     def _address(self) -> str:
         """The service's, without the name and password that may stand in it."""
         return _USERINFO.sub("//", self.url, count=1)
+
+    @property
+    def _patience(self) -> Patience:
+        return Patience(self.timeout, self.retries)
 
     def _open(self, kind: Callable[..., Http], **options: Any) -> Http:
         """Either client of httpx, which takes proxies and certificates from the environment.

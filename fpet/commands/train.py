@@ -72,7 +72,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     recipe = parser.add_argument_group("recipe")
     kinds = typing.get_type_hints(Recipe)
     for item in dataclasses.fields(Recipe):
-        kind = kinds[item.name]
+        kind, *_ = typing.get_args(kinds[item.name]) or (kinds[item.name],)  # int, of what may be left out too
         recipe.add_argument(
             "--" + item.name.replace("_", "-"),
             type=kind,

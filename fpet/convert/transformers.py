@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +20,8 @@ from fpet.convert.names import TIMM, places
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.json_values import is_finite
 from fpet.safetensors_files import read_safetensors
+
+logger = logging.getLogger(__name__)
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -39,6 +43,8 @@ _LEFT_OUT = ("classifier.", "cls_classifier.", "distillation_classifier.", "pool
 
 def read_transformers(folder: Path) -> Backbone:
     """The backbone of a saved model, without its classifier.
+
+    A warning is logged where its images were cropped, as a task's are not.
 
     Raises:
         BackboneError: if a file cannot be read or does not fit.
@@ -65,7 +71,7 @@ def _normalization(path: Path) -> dict[str, Any]:
     """Mean and deviation of pixels from 0 to 1, if the folder says them; else timm's table holds."""
     if not path.exists():
         return {}
-    images = Fields.read(path, BackboneError)
+    images = _image_processor(path)
     if not images.get("do_rescale", bool, True):
         raise UnsupportedError(f"{path}: do_rescale = False: it is not said from which values to which pixels went")
     if images.get("rescale_offset", bool, False):
@@ -75,6 +81,24 @@ def _normalization(path: Path) -> dict[str, Any]:
     else:  # mean and deviation may stand there nevertheless
         found = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
     return _of_unit(found, images)
+
+
+def _image_processor(path: Path) -> Fields:
+    """What a folder says of its images; null is nothing, and one number stands for all three channels."""
+    read = Fields.read(path, BackboneError)
+    values = {name: value for name, value in read.values.items() if value is not None}
+    for name in ("image_mean", "image_std"):
+        if _is_number(values.get(name)):
+            values[name] = [values[name]] * 3
+    images = Fields.of(values, str(path), BackboneError)
+    size, crop = values.get("size"), values.get("crop_size")
+    if images.get("do_center_crop", bool, False) and size != crop:
+        logger.warning(
+            "%s: images were resized to %s and the middle of %s was cut out; a task resizes the whole image, "
+            "with which an adapter that was trained so may answer otherwise",
+            *(path, json.dumps(size), json.dumps(crop)),
+        )
+    return images
 
 
 def _of_unit(found: dict[str, Any], images: Fields) -> dict[str, Any]:

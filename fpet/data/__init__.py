@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,14 +54,16 @@ def default_cache() -> Path:
 
 
 def load_dataset(
-    data: str,
-    folder: Path | None = None,
-    cache: Path | None = None,
+    data: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
     reading: Reading | None = None,
     *,
     test_alone: bool = False,
 ) -> Dataset:
     """The data set of a named source (see `load_source`), or in a folder: `./digits` for one that is named as a source.
+
+    A path that is no text is always a folder's.
 
     A folder holds few-shot lists (see `load_few_shot`), VTAB-1K's lists (`load_vtab`), train/, val/ and test/
     (`load_splits`), or one folder a class (`load_classes`).
@@ -73,7 +76,7 @@ def load_dataset(
         DataError: if there is no such source or folder, or both, its data cannot be had, or `reading` does not fit it.
     """
     reading = reading or Reading()
-    if data in SOURCES:
+    if isinstance(data, str) and data in SOURCES:
         if folder is None and Path(data).is_dir():
             raise DataError(
                 f"{data} is the name of a data set, and there is a folder of that name here: say ./{data} for the "
@@ -83,7 +86,7 @@ def load_dataset(
     if folder is not None:
         raise DataError(f"a folder beside the data '{data}': only a named source ({', '.join(SOURCES)}) has its own")
     root = Path(data)
-    with _told(data):
+    with _told(str(data)):
         if root.is_dir():
             readers = [(fits, load) for fits, load in _READERS if test_alone or load is not load_test]
             load = next((load for fits, load in readers if fits(root)), load_classes)
@@ -92,7 +95,10 @@ def load_dataset(
 
 
 def load_source(
-    name: str, folder: Path | None = None, cache: Path | None = None, reading: Reading | None = None
+    name: str,
+    folder: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    reading: Reading | None = None,
 ) -> Dataset:
     """The data set of one of SOURCES, whatever folders there are; folder, cache, reading: as of `load_dataset`.
 
@@ -101,7 +107,8 @@ def load_source(
     """
     (reading or Reading()).allow(f"{name}, which is no folder")
     with _told(name):
-        return SOURCES[name].load(folder, cache or default_cache())
+        own = None if folder is None else Path(folder)
+        return SOURCES[name].load(own, default_cache() if cache is None else Path(cache))
 
 
 @contextmanager

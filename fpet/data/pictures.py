@@ -101,7 +101,8 @@ def check_pictures(root: Path, pictures: Iterable[Picture], *, skip_broken: bool
                 digests[path] = digest
     if broken and not skip_broken:
         raise DataError(
-            f"{root}: {len(broken)} of {count(len(files), 'picture')} cannot be read (--skip-broken leaves them out; "
+            f"{root}: {len(broken)} of {count(len(files), 'picture')} cannot be read (--skip-broken, in Python and in "
+            "plans skip_broken, leaves them out; "
             "what is no image may also be moved elsewhere): "
             f"{first(broken.values(), '; ')}"
         )

@@ -165,7 +165,7 @@ def _planned(job: Job, backbone: Backbone) -> Row:
         threads=torch.get_num_threads(),
         fpet=__version__,
         torch=version("torch"),
-        **dataclasses.asdict(method.recipe),
+        **method.recipe.numbers(),
     )
 
 

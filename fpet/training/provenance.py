@@ -27,7 +27,7 @@ def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evalu
             "skipped_images": len(dataset.skipped),
             **dataset.choices,
         },
-        "recipe": dataclasses.asdict(recipe),
+        "recipe": recipe.numbers(),
         "epoch": trained.epoch,
         "validation": {"accuracy": trained.accuracy, "loss": trained.loss},
         "test": dataclasses.asdict(tested),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from fpet.hardware.precision import DTYPES
 from fpet.json_values import is_finite
 from fpet.words import count
 
-_WHOLE = ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed")
+_WHOLE = ("epochs", "batch_size", "validate_every", "warmup", "seed")
+_REAL = ("lr", "min_lr", "warmup_lr", "weight_decay", "drop_path")
 _WARM_UP = 10  # epochs, the most unless others are given
 _RAMP = 20  # epochs of a training, of which a tenth is a ramp
 # Whole numbers are below it. torch takes seeds of up to twice as much, and seeds of epochs and processes lie above the
@@ -25,6 +27,11 @@ def _described(default: T, text: str, shown: str = "") -> T:
     return field(default=default, metadata={"help": text, "default": shown or default})
 
 
+def _field(name: str) -> str:
+    """The field that a number comes from."""
+    return "warmup_epochs" if name == "warmup" else name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The numbers of one training run; the defaults are FPET's for VTAB-1K, save that validation images choose the
@@ -32,22 +39,21 @@ class Recipe:
     FPET's authors leave them between 0 and 1.
 
     AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. warmup_epochs: if it is not
-    given, a tenth of the epochs, as 10 with 100, and no more than 10; none with fewer than 20 epochs, as one epoch has
-    no rates between the lowest and the highest. precision: with "bfloat16" and "float16" products are rounded by
-    autocast, with "float16" gradients are scaled too; weights and optimiser are float32. The last epoch is always
-    validated. Whole numbers are below 2**63.
+    given, `warmup` is a tenth of the epochs, as 10 with 100, and no more than 10; none with fewer than 20 epochs, as
+    one epoch has no rates between the lowest and the highest. precision: with "bfloat16" and "float16" products are
+    rounded by autocast, with "float16" gradients are scaled too; weights and optimiser are float32. The last epoch is
+    always validated. Whole numbers are below 2**63.
 
     Raises:
-        ValueError: if a number is out of its range, or no whole number where one is due.
+        ValueError: if a number is out of its range or none, or no whole number where one is due.
     """
 
     epochs: int = _described(100, "passes over the training images")
     batch_size: int = _described(64, "images a step")
     lr: float = _described(1e-3, "learning rate of AdamW at the top of the schedule")
     min_lr: float = _described(1e-5, "learning rate at the end of the cosine")
-    # None only until __post_init__ derives it.
-    warmup_epochs: int = _described(
-        cast(int, None), "epochs of linear warm-up", f"a tenth of {_RAMP} epochs or more, at most {_WARM_UP}"
+    warmup_epochs: int | None = _described(
+        None, "epochs of linear warm-up", f"a tenth of {_RAMP} epochs or more, at most {_WARM_UP}"
     )
     warmup_lr: float = _described(1e-6, "learning rate at the start of the warm-up")
     weight_decay: float = _described(1e-4, "weight decay of AdamW")
@@ -60,38 +66,52 @@ class Recipe:
 
     def __post_init__(self) -> None:
         self._require_whole("epochs")
-        if self.warmup_epochs is None:
-            derived = min(_WARM_UP, self.epochs // 10) if self.epochs >= _RAMP else 0
-            object.__setattr__(self, "warmup_epochs", derived)
         for name in _WHOLE:
             self._require_whole(name)
-        for name in ("lr", "min_lr", "warmup_lr", "weight_decay"):
-            if not is_finite(getattr(self, name)):
-                raise ValueError(f"{name} = {getattr(self, name)} should be finite")
+        for name in _REAL:
+            self._require_finite(name)
         for name in ("epochs", "batch_size", "validate_every", "lr"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} = {getattr(self, name)} should be above 0")
-        for name in ("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "seed"):
+                raise ValueError(f"{_field(name)} = {getattr(self, name)} should be above 0")
+        for name in ("min_lr", "warmup", "warmup_lr", "weight_decay", "seed"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} = {getattr(self, name)} should not be below 0")
+                raise ValueError(f"{_field(name)} = {getattr(self, name)} should not be below 0")
         if not 0 <= self.drop_path < 1:
             raise ValueError(f"drop_path = {self.drop_path} should be in [0, 1)")
         for name in _WHOLE:
             if getattr(self, name) >= _LIMIT:
-                raise ValueError(f"{name} = {getattr(self, name)} should be below 2**63")
-        if self.precision not in DTYPES:
+                raise ValueError(f"{_field(name)} = {getattr(self, name)} should be below 2**63")
+        if self.precision not in tuple(DTYPES):
             raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(DTYPES)}")
         self._check_schedule()
 
     def _require_whole(self, name: str) -> None:
         if type(getattr(self, name)) is not int:
-            raise ValueError(f"{name} = {getattr(self, name)} should be a whole number")
+            raise ValueError(f"{_field(name)} = {getattr(self, name)} should be a whole number")
+
+    def _require_finite(self, name: str) -> None:
+        value = getattr(self, name)
+        if type(value) not in (int, float):
+            raise ValueError(f"{name} = {value!r} should be a number")
+        if not is_finite(value):
+            raise ValueError(f"{name} = {value} should be finite")
 
     def _check_schedule(self) -> None:
         """Raises ValueError if the schedule would fall where it is to rise, or rise where it is to fall."""
-        for name, used in (("min_lr", True), ("warmup_lr", self.warmup_epochs > 0)):
+        for name, used in (("min_lr", True), ("warmup_lr", self.warmup > 0)):
             if used and getattr(self, name) > self.lr:
                 raise ValueError(f"{name} = {getattr(self, name)} should not be above lr = {self.lr}")
+
+    @property
+    def warmup(self) -> int:
+        """Epochs of linear warm-up: those that are given, or else by the number of epochs."""
+        if self.warmup_epochs is not None:
+            return self.warmup_epochs
+        return min(_WARM_UP, self.epochs // 10) if self.epochs >= _RAMP else 0
+
+    def numbers(self) -> dict[str, Any]:
+        """All fields by their names, with the warm-up as a number: what a run's identity and provenance hold."""
+        return dataclasses.asdict(self) | {"warmup_epochs": self.warmup}
 
     def learning_rate(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0: linear warm-up, then a cosine.
@@ -100,18 +120,18 @@ class Recipe:
         warm-up's epochs: behind a warm-up `lr` itself is never reached.
         """
         t = max(epoch - 1, 0)
-        if t < self.warmup_epochs:
-            return self.warmup_lr + t * (self.lr - self.warmup_lr) / self.warmup_epochs
+        if t < self.warmup:
+            return self.warmup_lr + t * (self.lr - self.warmup_lr) / self.warmup
         return self.min_lr + (self.lr - self.min_lr) * (1 + math.cos(math.pi * t / self.epochs)) / 2
 
     @property
     def caution(self) -> str:
         """Says that the warm-up is not over when the training is, so that little is learned; else empty."""
-        if max(self.epochs - 2, 0) >= self.warmup_epochs:
+        if max(self.epochs - 2, 0) >= self.warmup:
             return ""
         highest = self.learning_rate(self.epochs - 1)
         return (
-            f"the warm-up of {count(self.warmup_epochs, 'epoch')}, which comes after the first, is not over after "
+            f"the warm-up of {count(self.warmup, 'epoch')}, which comes after the first, is not over after "
             f"{self.epochs} of training: the learning rate stays below {self.lr:g}, at most {highest:.2g}"
         )
 
