@@ -97,12 +97,14 @@ def excluded_path(path: str) -> bool:
     lower = path.lower()
     if any(folder in lower for folder in _FOLDERS + _REPETITIVE):
         return True
-    return not _WORDS.isdisjoint(re.split(r"[^a-z0-9]+|(?<=[a-z])(?=\d)|_", lower)) or "shirt" in lower
+    return not _WORDS.isdisjoint(_words(lower)) or "shirt" in lower
 
 
 def excluded_clip_art(path: str) -> bool:
-    """Whether a path in the collection of clip art is of an excluded category, an icon, or names what is excluded."""
-    return path.startswith(_below(_CLIP_ART)) or excluded_icon(path)
+    """Whether a path in the collection of clip art is of an excluded category, an icon, or names what is excluded or
+    what such a category shows: there are trees among the symbols of maps."""
+    words = _words(path.rpartition("/")[2])
+    return path.startswith(_below(_CLIP_ART)) or excluded_icon(path) or not SYMBOL_WORDS.isdisjoint(words)
 
 
 def excluded_stamp(path: str) -> bool:
@@ -129,6 +131,11 @@ def excluded_symbol(name: str) -> bool:
     return (
         bool(re.search(r"\d", name)) or not (_WORDS | SYMBOL_WORDS).isdisjoint(words) or name.startswith(tuple(_ICONS))
     )
+
+
+def _words(path: str) -> list[str]:
+    """The words of a path in lower case; digits behind a word are one of their own."""
+    return re.split(r"[^a-z0-9]+|(?<=[a-z])(?=\d)", path.lower())
 
 
 def _below(folders: tuple[str, ...]) -> tuple[str, ...]:

@@ -66,8 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"fpet serve: {_where(problem['loc'])}{reason_of(problem)}", file=sys.stderr)
         return _INPUT_ERROR
     from service.http.listening import require_free  # noqa: PLC0415
+    from service.tasks.folder import require_folder  # noqa: PLC0415
 
     require_free(settings.host, settings.port)
+    if settings.tasks is not None:
+        require_folder(settings.tasks)  # again when it is opened; but until then torch is loaded and the hardware timed
     configure(settings.log_level, settings.log_format)
     if unknown := Settings.unknown_variables():
         logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))

@@ -34,9 +34,15 @@ def configure(level: str, form: str) -> None:
     warnings.filterwarnings("ignore", module=r"PIL\.")
     for name in _OWN:
         logging.getLogger(name).setLevel(own)
+    logging.getLogger("uvicorn.error").addFilter(_is_of_service)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it counts changes; the catalog says what came of them
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)  # it repeats headers that are malformed
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of forms that clients are told about
+
+
+def _is_of_service(record: logging.LogRecord) -> bool:
+    """Not what Uvicorn says of bytes that are no HTTP, without a client: `service.http.protocol` says more of them."""
+    return record.msg != "Invalid HTTP request received."
 
 
 def log_exchange(exchange: Exchange) -> None:

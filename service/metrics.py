@@ -91,6 +91,7 @@ class Metrics:
             "trial_forwards_per_second", "Measured at start-up to choose them, by workers x threads.", "way"
         )
         self.queue_size = gauge("queue_size", "Images admitted and in no batch yet.")
+        self.queue_fill = gauge("queue_fill", "Share of the queue's places that are taken, of the fullest process.")
         self.longest_batch = gauge("longest_batch_seconds", "Age of the oldest batch under way; 0 without one.")
         self.received_bytes = gauge("received_bytes", "Bodies of requests to infer in memory, decompressed.")
         self._batch_size = histogram("batch_size", "Images in a batch.", buckets=_COUNTS)

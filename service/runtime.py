@@ -82,6 +82,7 @@ class Runtime:
         self.inferences = Inferences(self.batcher, decoder, self.folding, metrics, self.statistics)
         add_gauges(metrics, settings, engine, catalog)
         metrics.queue_size.set_function(lambda: self.batcher.queued)
+        metrics.queue_fill.set_function(lambda: self.batcher.queued / settings.max_queue)
         metrics.longest_batch.set_function(lambda: self.batcher.longest)
 
     def _parallelism(self) -> Parallelism:

@@ -45,12 +45,18 @@ def test_an_unmounted_folder_takes_no_task_along(file: Path, tmp_path: Path, met
     """What was mounted there is gone, and what lies below is empty."""
     (tmp_path / "place").symlink_to(file.parent)
     catalog = catalog_of(tmp_path / "place", metrics)
-    task = catalog.load("digits").task
+    task, data = catalog.load("digits").task, file.read_bytes()
     with tempfile.TemporaryDirectory(dir=_OTHER) as below:
         (tmp_path / "place").unlink()
         (tmp_path / "place").symlink_to(below)
-        with pytest.raises(TaskError, match="the task folder is empty, and of another file system than it was"):
-            catalog.due()
+        for name in ("", ".not-mounted", "lost+found"):
+            (Path(below) / name).touch()
+            with pytest.raises(TaskError, match="the task folder has no tasks, and is of another file system than it"):
+                catalog.due()
+        for change in (lambda: catalog.put("digits", data), lambda: catalog.delete("digits")):
+            with pytest.raises(StorageError, match=r"^the task folder has no tasks, and is of another file system"):
+                change()  # which would come back, or be lost, with what was mounted
+        assert not list(Path(below).glob("*.safetensors"))
         assert catalog.entries.loaded("digits") is task
         write_task(
             Path(below) / "other.safetensors", dataclasses.replace(small_header(BACKBONE), name="other"), BACKBONE

@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import pytest
 from serving import Files
@@ -82,6 +84,15 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(host: str, capsys: pyte
         capsys.readouterr().err
         == f"fpet: --host {host!r} and --port {port}: Address already in use; give another --port\n"
     )
+
+
+def test_a_task_folder_that_is_none_is_said_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "nowhere", tmp_path / "file"):
+        assert main(["serve", "--port", "0", "--tasks", str(path), "--backbone", "nowhere"]) == 2
+        assert capsys.readouterr().err == f"fpet: {path}: the task folder does not exist\n"
 
 
 def test_what_commands_download_a_service_takes_as_a_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +199,14 @@ def test_a_process_starts_answers_and_stops_on_a_signal(small_files: Files, stop
                 break
         with urllib.request.urlopen(f"{address}/readyz", timeout=20) as answer:
             assert answer.status == 200
+        where = urllib.parse.urlsplit(address)
+        with socket.create_connection((where.hostname, where.port), timeout=20) as connection:
+            connection.sendall(b"no HTTP\r\n\r\n")
+            assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400 ")
         process.send_signal(stop)
-        assert "Finished server process" in process.stderr.read()
+        log = process.stderr.read()
+        assert "Finished server process" in log
+        assert log.count("refused what is no HTTP") == 1
+        assert "Invalid HTTP request" not in log  # as Uvicorn says, without a client
         assert int(process.stdout.read()) > 100_000  # objects that the garbage collector leaves out
     assert process.returncode == 0

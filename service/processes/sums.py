@@ -17,6 +17,7 @@ _LARGEST = frozenset(
         "fpet_last_inference_timestamp_seconds",
         "fpet_longest_batch_seconds",
         "fpet_parallelism",
+        "fpet_queue_fill",
         "fpet_task_bytes",
         "fpet_tasks",
         "fpet_trial_forwards_per_second",

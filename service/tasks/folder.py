@@ -17,6 +17,12 @@ logger = logging.getLogger(__name__)
 SUFFIX = ".safetensors"
 
 
+def require_folder(path: Path) -> None:
+    """Raises TaskError unless the task folder exists."""
+    if not path.is_dir():
+        raise TaskError(f"{path}: the task folder does not exist")
+
+
 class TaskFolder:
     """A folder whose task files are read and written as a whole. max_bytes: of a task file.
 
@@ -25,8 +31,7 @@ class TaskFolder:
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
-        if not path.is_dir():
-            raise TaskError(f"{path}: the task folder does not exist")
+        require_folder(path)
         self._path = path
         self._max_bytes = max_bytes
         self._device = path.stat().st_dev
@@ -38,17 +43,9 @@ class TaskFolder:
         """The task files, each by the name that its task must have.
 
         Raises:
-            TaskError: if the folder cannot be listed, or is empty and of another file system than it was, as while it
-                is not mounted: that says nothing about its files.
+            TaskError: if the folder cannot be listed or is not mounted, which says nothing about its files.
         """
-        try:
-            paths, device = sorted(self._path.iterdir()), self._path.stat().st_dev
-        except OSError as error:
-            raise TaskError(f"{self._path}: the task folder cannot be listed: {error.strerror}") from error
-        if not paths and device != self._device:
-            raise TaskError(f"{self._path}: the task folder is empty, and of another file system than it was")
-        self._device = device
-        visible = [path for path in paths if path.suffix == SUFFIX and not path.name.startswith(".")]
+        visible, self._device = self._listed()
         self._skipped.intersection_update(visible)  # of names that are gone nothing is kept
         return {path.stem: path for path in visible if self._can_be_told(path)}
 
@@ -84,9 +81,29 @@ class TaskFolder:
             raise StorageError(f"{path.name}: cannot be removed: {error.strerror}") from error
 
     def require(self) -> None:
-        """Raises StorageError if it is gone by now, as while it is not mounted."""
+        """Raises StorageError if it is gone by now, or not mounted: a file would lie elsewhere than the others."""
         if not self._path.is_dir():
             raise StorageError("the task folder is gone")
+        try:
+            self._listed()
+        except TaskError as error:
+            raise StorageError(str(error).removeprefix(f"{self._path}: ")) from error
+
+    def _listed(self) -> tuple[list[Path], int]:
+        """The paths with the name of a task file, sorted, and the number of their file system.
+
+        Raises:
+            TaskError: if the folder cannot be listed, or has no task file and is of another file system than it was, as
+                the place is that it was mounted at.
+        """
+        try:
+            paths, device = sorted(self._path.iterdir()), self._path.stat().st_dev
+        except OSError as error:
+            raise TaskError(f"{self._path}: the task folder cannot be listed: {error.strerror}") from error
+        visible = [path for path in paths if path.suffix == SUFFIX and not path.name.startswith(".")]
+        if not visible and device != self._device:
+            raise TaskError(f"{self._path}: the task folder has no tasks, and is of another file system than it was")
+        return visible, device
 
     def read(self, path: Path) -> bytes:
         """The content of a task file.
