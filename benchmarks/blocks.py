@@ -21,6 +21,8 @@ Per cent of the test images, mean over VTAB's groups of {tasks}, trained with th
 """
 _PER_CENT = 100
 NONE = "none"
+_NAMES = {"bdm": "FPET", "bsm": "BSM", "average-pool": "average pooling", "max-pool": "maximum pooling"}
+_APART = 0.06  # of a block, between the bars of two curves
 
 Curves = Mapping[str, Mapping[int, Spread]]
 
@@ -92,13 +94,17 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     by_block, baseline = curves(Results(rows))
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for name, curve in by_block.items():
+    for index, (name, curve) in enumerate(by_block.items()):
+        kind, _, others = name.partition(" ")
+        shown = " ".join([_NAMES.get(kind, kind), *([others] if others else [])])
+        shift = (index - (len(by_block) - 1) / 2) * _APART
         blocks = sorted(curve)
         means = [_PER_CENT * curve[block].mean for block in blocks]
-        bars = [_PER_CENT * (curve[block].deviation or 0) for block in blocks]
-        axes.errorbar(blocks, means, yerr=bars, marker="o", capsize=2, label=name)
+        deviations = [one for block in blocks if (one := curve[block].deviation) is not None]
+        bars = [_PER_CENT * one for one in deviations] if len(deviations) == len(blocks) else None
+        axes.errorbar([block + shift for block in blocks], means, yerr=bars, marker="o", capsize=2, label=shown)
     if baseline is not None:
-        axes.axhline(_PER_CENT * baseline.mean, color="grey", linestyle="--", label=NONE)
+        axes.axhline(_PER_CENT * baseline.mean, color="grey", linestyle="--", label="no reduction")
     axes.set(xlabel="merging block", ylabel="test accuracy, per cent")
     axes.set_xticks(_blocks(by_block))
     axes.legend()
