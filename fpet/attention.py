@@ -16,14 +16,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     bias: [B, 1, 1, N] or None. As torch's fused kernel computes it, save that in bfloat16 on a CPU the scores are
     rounded to bfloat16.
     """
-    if torch.is_autocast_enabled(q.device.type):  # it would cast in each product, but not in those of the gradient
+    if torch.is_autocast_enabled(q.device.type):  # cast once here: autocast does not reach our own backward
         dtype = torch.get_autocast_dtype(q.device.type)
         q, k, v, bias = q.to(dtype), k.to(dtype), v.to(dtype), None if bias is None else bias.to(dtype)
     if not _faster_by_products(q, bias):
         alone = bias is not None and bias.requires_grad and not any(part.requires_grad for part in (q, k, v))
-        if alone and not torch.compiler.is_compiling():  # in whose graphs no gradient begins
-            # A GPU's kernel keeps what the gradient of the bias is made of only for inputs that require a gradient, but
-            # reads it in any case (pytorch/pytorch issue 148476).
+        if alone and not torch.compiler.is_compiling():  # a compiled graph cannot make a tensor require a gradient
+            # The backward of a GPU's kernel reads what its forward saves only if q, k or v requires a gradient, also
+            # when the bias alone does (pytorch/pytorch issue 148476).
             q = q.detach().requires_grad_()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     rows = None if bias is None else bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)

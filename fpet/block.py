@@ -14,7 +14,7 @@ from fpet.attention import attend
 from fpet.reducers.base import BlockReducer
 from fpet.tokens import Tokens
 
-# GPU kernels for attention need strides of a bias that are multiples of it; torch would copy any other, in every block.
+# CUDA's attention kernels need the bias's strides to be multiples of this; otherwise torch copies it in every block.
 _ALIGNED = 16
 
 

@@ -50,8 +50,8 @@ class LowBitLinear(nn.Module):
     """A linear map whose weight is used as it is (bits = 32) or rounded to a code book of 1, 2, 4 or 8 bits.
 
     weight: [out, in]. While training a quantised layer it is the latent matrix, rounded in every forward; after
-    `load_packed` it is the rounded matrix itself, so that inference pays nothing. A state dict tells which of both it
-    holds: beside a rounded matrix it has the key `rounded`. Starts as U(+-1/sqrt(in)).
+    `load_packed` it is the rounded matrix itself, so that inference pays nothing. The state dict has the key `rounded`
+    if the weight is already rounded. Starts as U(+-1/sqrt(in)).
 
     Raises:
         UnsupportedError: for any other number of bits, a width below one, or a single weight that is to be rounded.

@@ -32,7 +32,7 @@ from fpet.vit import AdaptedViT, refuse_misfit
 
 _METADATA_KEY = "fpet"
 _DTYPES = (torch.float32, torch.uint8)  # values, and packed codes
-_BLUEPRINTS = 64  # of which one is held for all tasks that have it
+_BLUEPRINTS = 64  # size of the cache of modules on the meta device
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class Task:
 def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
     """A freshly initialised model of the task that `header` describes, for training, on the backbone's device.
 
-    What it adds to the backbone is float32, whatever that is: with one of another dtype it runs under autocast alone.
+    What it adds to the backbone is float32, even if the backbone is not; such a model runs only under autocast.
 
     Raises:
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
@@ -134,7 +134,7 @@ def _blueprint(methods: str, head: HeadSpec, classes: int, geometry: Geometry) -
     adapter, reducer = (Method(**fields) for fields in json.loads(methods))
     with torch.device("meta"):
         modules = _new_modules(adapter, reducer, head, classes, geometry)
-    refuse_misfit(modules.adapter, modules.reducer, geometry)  # a better reason than the tensors that it entails
+    refuse_misfit(modules.adapter, modules.reducer, geometry)  # first: clearer than an error about tensors
     return nn.ModuleDict(modules._asdict())
 
 

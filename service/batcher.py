@@ -61,7 +61,7 @@ class Batcher(Generic[Group, Item, Result]):
     run: called in a thread of `pool` with a group and its items, returns one result an item, in their order.
     kind: of an item; kinds share the time of the workers, so that none waits behind all items of another kind.
     workers: how many batches run at once; max_batch: items in a batch; max_kinds: kinds in a batch; max_queue: items
-    admitted and in no batch yet, beyond which a kind that has none among them may have another `max_batch`.
+    admitted and in no batch yet; a kind with none among them may exceed it by up to `max_batch`.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Batcher(Generic[Group, Item, Result]):
         """How many items the next batch takes of a group in which `waiting` items wait."""
         if others := len(self._waiting):  # if more workers are free than groups wait, they divide it
             share = waiting / max(1, self._free - others)
-        else:  # all divide it, and what they run: none comes back to next to nothing because another took all
+        else:  # only one group waits: split waiting and running items evenly, so no worker later finds an empty queue
             share = (waiting + self._running) / self._workers
         return min(self._max_batch, math.ceil(share))
 

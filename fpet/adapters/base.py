@@ -53,10 +53,11 @@ class Adapter(nn.Module):
     mixes: whether its weights are few enough to be stacked, one set an image, in a batch of different tasks. Then every
     parameter must take a batch axis in front, as in `LowBitLinear`, `fpet.linear.linear` and `per_token`; `nn.Linear`
     does not.
-    decays: whether weight decay acts on its weights, drawing them to zero; not where one or another number is neutral.
+    decays: whether weight decay acts on its weights, drawing them to zero; False where zero is not the neutral value,
+    as for SSF's scale, whose neutral value is 1.
     training_only: arguments without meaning at inference, where weights are dequantised and nothing is dropped.
-    scaled: of a method with an argument `scale`, the ends of the names of those parameters that could as well have been
-    multiplied by it, as "up.weight"; without them, tasks of different scales share no batch.
+    scaled: name suffixes, such as "up.weight", of the parameters that the argument `scale` can be multiplied into, so
+    that tasks with different scales can share a batch. If it is empty, they cannot.
     """
 
     foldable: ClassVar[bool] = False
@@ -85,7 +86,7 @@ class Adapter(nn.Module):
 
 
 def why_not_folded(adapter: Adapter) -> str:
-    """Why an adapter that is not foldable is not: the end of a sentence about it."""
+    """The reason why an adapter cannot be folded, as a clause for an error message."""
     if adapter.num_prompts:
         return "its prompts are tokens, which the backbone has no weights for"
     return "it does more than change layers by affine maps"

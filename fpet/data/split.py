@@ -116,10 +116,10 @@ class Dataset:
     """A classification problem.
 
     labels: the class names. sha256: 64 hexadecimal digits that identify the source's files. train fits the weights,
-    val chooses the epoch, test is looked at once; the three share no image. train and val may be empty, and then both
-    are, only where `load_dataset` was told that a test alone will do. choices: by name, what chose the splits beside
-    the files, such as a seed; fixed_test: whether the test images are the same whatever those are. skipped: pictures
-    that were left out and why, in words.
+    val chooses the epoch, test is looked at once; the three share no image. train and val are both empty for a folder
+    that has only test/, read with `test_alone=True`; otherwise neither is. choices: by name, what chose the splits
+    beside the files, such as a seed; fixed_test: whether the test images are the same for all choices. skipped:
+    pictures that were left out and why, in words.
 
     Raises:
         DataError: if a target is no index into the labels.

@@ -31,8 +31,8 @@ class Captured:
         self._template = template
         self._graphs = graphs
         with torch.inference_mode():
-            # Zeros, not a task's weights: with those a graph that does not read its inputs again would answer that task
-            # rightly.
+            # Zeros, not a task's weights, so that a graph that fails to read its inputs again gives wrong answers to
+            # that task too.
             self._flat = weights.flat.new_zeros((batch_size, *weights.flat.shape))
             self._images = weights.flat.new_zeros((batch_size, 3, *size))
         self._replays: dict[tuple[bool, bool], Forward] = {}

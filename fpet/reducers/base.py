@@ -15,7 +15,7 @@ from fpet.tokens import Geometry, Layout, Tokens
 class BlockReducer(nn.Module):
     """One block's token reduction; by default tokens pass as they are.
 
-    layout, layout_out: where its input tokens and its output tokens lie.
+    layout: of its input tokens, an argument only. layout_out: the layout of its output tokens.
     """
 
     def __init__(self, layout: Layout) -> None:

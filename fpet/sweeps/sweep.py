@@ -49,11 +49,12 @@ def sweep(
     """Does the runs that have no row in `output` yet, or the row of a failure, and adds the row of each.
 
     Yields every run of the plan, with its row if it was not done before. A run that was killed goes on from its
-    checkpoint, in a folder beside `output`, when this is called again. A run that fails is a row with its error, which
-    goes when the same data, method and seed are done. keep: folder for the task files, which are else deleted.
+    checkpoint, in a folder beside `output`, when this is called again. A failed run gets a row with its error; the row
+    is removed once a run of the same data, method and seed succeeds. keep: folder for the task files, which are
+    deleted without it.
 
-    Several processes may do one plan at a time: each leaves to the others what they are at, and goes on with it should
-    they be killed. on_wait: told how many runs others are still at when nothing else is left.
+    Several processes may do one plan at a time: each skips the runs that others are doing, and goes on with them if
+    those are killed. on_wait: called with the number of runs that others are still doing when nothing else is left.
 
     Raises:
         TaskError: if `output` is no sweep's table, or a file cannot be written: what was trained is kept for another

@@ -28,7 +28,8 @@ def captured(gradients: Gradients, batch: Tensor, graphs: Graphs) -> Gradients |
 
     gradients: computes a batch's gradients into `grad` of the parameters and returns the loss, detached. It is called a
     few times here; the random numbers that it draws meanwhile are drawn again afterwards. Loss and gradients of a
-    replay last until the next; who sets a parameter's `grad` to None would never see later ones.
+    replay last until the next. Never set a parameter's `grad` to None afterwards: replays write into the tensors that
+    were captured.
     """
     own = batch.clone()
 

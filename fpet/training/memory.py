@@ -21,7 +21,7 @@ def saved_bytes(loss: Callable[[], Tensor], owned: Iterable[Tensor]) -> int:
     held: WeakSet[_Held] = WeakSet()
 
     def hold(tensor: Tensor) -> _Held:
-        one = _Held(tensor.detach())  # or an output would keep its function, and that the output
+        one = _Held(tensor.detach())  # without grad_fn: an output that its grad_fn saves would be a cycle
         held.add(one)
         return one
 

@@ -39,7 +39,7 @@ class Heat(Generic[Key]):
 
     def add(self, images: Mapping[Key, int], *, apart: bool = False) -> list[Key]:
         """Counts a batch, as images by task; returns the tasks that have just become hot, and again every 1,000 images
-        while they stay so. apart: images of others could not be in it, so that it tells nothing of other batches."""
+        while they stay so. apart: the batch was of a folded task, so it does not say how the task mixes with others."""
         total = sum(images.values())
         with self._lock:
             self._seen += total

@@ -81,7 +81,7 @@ def log_failure(entry: Entry, error: Exception, *, refused: bool = False) -> str
 
 
 def may_pass(entry: Entry, error: Exception) -> bool:
-    """Whether a file could not be read for a transient reason, as a disk's or too many open files: its end changes
-    nothing about the file by which it could be noticed."""
+    """Whether a file could not be read for a transient reason, as a disk's or too many open files. When that is over
+    the file's stamp is the same as before, so that the watcher would not notice."""
     cause = error.__cause__
     return isinstance(cause, OSError) and not isinstance(cause, PermissionError) and status_of(entry.path) is not None
