@@ -42,7 +42,7 @@ class _Products(torch.autograd.Function):
     """`_attend` with gradients of q, k, v and bias; the backward computes the scores once more, so that none are
     kept."""
 
-    generate_vmap_rule = True  # of what it does, for a gradient of each image
+    generate_vmap_rule = True  # so that torch.func can give a gradient for each image
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -62,7 +62,7 @@ class _Products(torch.autograd.Function):
             row = None if bias is None else bias[start:end]
             slices.append(_gradients(grad[start:end], q[start:end], k[start:end], v[start:end], row))
         found = [torch.cat(parts) for parts in zip(*slices, strict=True)]
-        return (*found, None)[:4]  # None: for a bias that is not there
+        return (*found, None)[:4]  # None: the gradient of an absent bias
 
 
 @torch.jit.script_if_tracing  # type: ignore[untyped-decorator]

@@ -79,7 +79,7 @@ def parser(word: str) -> argparse.ArgumentParser:
 
 
 class _Lines(logging.Handler):
-    """Prints what is logged to standard error, whatever that is by then."""
+    """Prints log records to what `sys.stderr` is at that moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
         tell(self.format(record))
@@ -100,8 +100,8 @@ def _told() -> Iterator[None]:
 
 
 def _open_closed() -> None:
-    """Has what was closed of standard input, output and error lead nowhere: else the next files and sockets would take
-    those places, and what libraries say would be written into them."""
+    """Opens the null device in place of each of standard input, output and error that is closed: otherwise the next
+    files and sockets would get these descriptors, and output of libraries would be written into them."""
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
         pass
     os.close(opened)
@@ -158,25 +158,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error: file names need not be text
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does: file names may not be UTF-8
     try:
         try:
             with _told():
                 return _run(sys.argv[1:] if argv is None else argv)
         finally:  # also of `--help`, and behind an error
-            sys.stdout.flush()  # here, where it is still ours to tell that it fails
+            sys.stdout.flush()  # here, so that a failure is reported below
     except KeyboardInterrupt:
         tell("interrupted")
         return _INTERRUPTED
     except OSError as error:
-        if error.filename is not None:  # of the system, about what was named to us
+        if error.filename is not None:  # about a path that the user named
             tell(f"{error.filename}: {error.strerror}")
             return _INPUT_ERROR
         if error.errno not in _UNWRITABLE:
             raise
-        if error.errno != errno.EPIPE:  # who reads no further, as `head`, knows
+        if error.errno != errno.EPIPE:  # the reader, such as `head`, closed it on purpose
             tell(f"the output cannot be written: {error.strerror}")
-        # What is left of it would be written, again in vain, when Python ends.
+        # Otherwise Python would try again to write the rest when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _INPUT_ERROR
 

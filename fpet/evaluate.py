@@ -183,7 +183,7 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
 
 
 def not_finite(model: AdaptedViT) -> str:
-    """The message about a model with logits that are not finite: the largest of such is no answer."""
+    """The message for a model with logits that are not finite, whose largest value means nothing."""
     dtype = model.backbone.dtype
     said = f"the task's answers in {dtype_name(dtype)} are not finite"
     return said if dtype == torch.float32 else f"{said}; those in float32 may be"

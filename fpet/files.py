@@ -88,7 +88,7 @@ def write_atomically(path: Path, data: bytes, error: type[FpetError], *, make_pa
                 named = os.fstat(file.fileno())  # to get a name is a change of status
     finally:  # around the handling of an error, during which an interrupt may come
         if unfinished is not None:
-            with suppress(OSError):  # as where the file system became read-only by that error: say that one
+            with suppress(OSError):  # e.g. the file system became read-only: keep the first error
                 unfinished.unlink(missing_ok=True)
     _sync_names(path.parent)
     return named if named.st_mtime_ns == written.st_mtime_ns else written

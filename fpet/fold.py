@@ -27,7 +27,7 @@ from fpet.errors import UnsupportedError
 from fpet.tokens import Layout
 from fpet.vit import AdaptedViT
 
-# What an adapter does at one of its sites: the frozen layer and its input -> what the layer gives through the adapter.
+# One site of an adapter as a function: the frozen layer and its input -> the adapted output.
 Site = Callable[[nn.Module, Tensor], Tensor]
 
 
@@ -129,7 +129,7 @@ def _fold_convolution(vit: Any, site: Site) -> None:
 
 
 def _fold_positions(vit: Any, site: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor], num_tokens: int) -> None:
-    """The position embeddings, and the prefix tokens that have none, whose site adds a vector at each place."""
+    """The position embeddings, and the prefix tokens without one; their site adds a vector at each place."""
     if vit.pos_embed is None:
         raise UnsupportedError("the backbone has no position embeddings, so those of the adapter do not fold")
     places = vit.pos_embed.new_zeros((1, num_tokens, vit.embed_dim), dtype=torch.float64)

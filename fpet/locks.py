@@ -22,7 +22,7 @@ def sole_writer(output: Path, *, wait: bool = False) -> Iterator[None]:
     without locks nobody is kept from anything. What killed processes left unfinished in the folder is removed.
 
     Raises:
-        BusyError: if another is at it, unless that is to `wait` for.
+        BusyError: if another process holds it and `wait` is false.
         TaskError: if the folder cannot be written.
     """
     path = output.with_name(f".{output.name}.lock")

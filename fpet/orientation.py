@@ -1,4 +1,4 @@
-"""How a picture is to be held, as its EXIF data says; what else that holds may be damaged, which harms no pixel."""
+"""The orientation that a picture's EXIF data states. Damage elsewhere in that data harms no pixel and is ignored."""
 
 from __future__ import annotations
 

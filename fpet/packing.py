@@ -44,7 +44,7 @@ def check_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Fills a module made for inference from the tensors of a file, dequantising once.
 
-    tensors: those of the module, which is for `check_tensors` to say.
+    tensors: those of the module, as `check_tensors` has confirmed.
     """
     quantised = quantised_layers(module)
     for name, layer in quantised.items():

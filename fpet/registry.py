@@ -24,7 +24,7 @@ _FLOAT32 = 3.4028234663852886e38  # and no larger number as a factor
 class Registry(Mapping[str, type[T]]):
     """Methods by kind: our own, then those of packages installed beside us, which name theirs as entry points.
 
-    group: of the entry points; base: what each of the methods is a kind of. A package is imported when one of its
+    group: of the entry points; base: the class that each method derives from. A package is imported when one of its
     methods is asked for, as it may itself be what imports us.
 
     Raises:

@@ -163,7 +163,7 @@ class Batcher(Generic[Group, Item, Result]):
         try:
             async with deadline.limit():
                 futures = [entry.future for _, _, entry in entries]
-                if len(futures) == 1:  # as most requests have, for which `gather` would be the most of what this takes
+                if len(futures) == 1:  # as most requests have; `gather` would be most of the cost
                     return [await futures[0]]
                 done: list[Done[Result]] = await asyncio.gather(*futures)
                 return done

@@ -158,7 +158,7 @@ class Catalog:
         if status_of(entry.path) is None or not (entry.state == "loading" or self._looked_at.differs(entry.path)):
             return False
         try:
-            return not entry.serving(self._files.read(entry.path))  # as after a change of who may read it
+            return not entry.serving(self._files.read(entry.path))  # the same if only its permissions changed
         except TaskError:
             return True
 

@@ -62,7 +62,7 @@ class Limit:
         assert timeout is not None
         try:
             await timeout.__aexit__(kind, error, trace)
-        except TimeoutError:  # of this limit: one of something else inside is not raised there, it goes on as it is
+        except TimeoutError:  # of this limit: one from inside is not raised by the call, and passes on
             del timeout, error, trace
         else:
             return

@@ -81,7 +81,7 @@ class Decoder:
         Raises:
             BadImageError, TooLargeError, UnsupportedTypeError: saying which image it is if there are several.
         """
-        if len(images) == 1:  # as most requests have: a task for it would be the most of what happens here
+        if len(images) == 1:  # as most requests have; a task would be most of the cost
             return [await self._in_turn(images[0], each, kind, "")]
         waiting = asyncio.Semaphore(self.ahead)
 

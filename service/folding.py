@@ -62,14 +62,14 @@ class Folding:
         self._read = read
         self._cache: FoldedCache[LoadedTask] = FoldedCache(settings.folded_bytes, metrics.evictions.inc)
         self._heat: Heat[LoadedTask] = Heat(settings.folded_share)
-        # Of tasks that were tried in vain, their share of the batches that they are in; infinite if they never fold.
+        # The share of its batches that a task had when folding it was tried in vain; infinite if it never folds.
         self._in_vain: WeakKeyDictionary[LoadedTask, float] = WeakKeyDictionary()
         self._sizes: WeakKeyDictionary[Family, int] = WeakKeyDictionary()  # of an instance of a task of it, in bytes
         self._closed = False
         metrics.resident_bytes.labels("folded").set_function(lambda: self._cache.bytes)
 
     def group(self, task: LoadedTask, *, reduced: bool, dtype: torch.dtype = torch.uint8) -> Group:
-        """Which images an image of the task may share a batch with, by what serves the task now; dtype: of pixels."""
+        """The key of the batches that an image of the task may be in, by what serves the task now; dtype: of pixels."""
         return Group(task.family, reduced, self._cache.use(task), dtype)
 
     def state(self, task: LoadedTask) -> tuple[Instance | None, bool]:
@@ -203,7 +203,7 @@ class Folding:
 
     def _put(self, task: LoadedTask, instance: Instance, *, pinned: bool) -> bool:
         """Puts an instance into service, if its task still is there, which may change at any time."""
-        if task not in self._serving():  # for which no other need make room
+        if task not in self._serving():  # then no other has to make room for it
             return False
         if pinned:
             self._cache.add(task, instance, pinned=True)
@@ -213,7 +213,8 @@ class Folding:
         return self._cache.look(task)[0] is instance
 
     def _colder(self, task: LoadedTask) -> Callable[[LoadedTask], bool]:
-        """What makes room for a task: what is asked for half as much or less, so that two never take turns."""
+        """Whether another task makes room for this one: if it has half the share or less, so that two never
+        alternate."""
         share = self._heat.share(task)
         return lambda other: 2 * self._heat.share(other) <= share
 

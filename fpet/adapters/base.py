@@ -12,8 +12,8 @@ class BlockAdapter(nn.Module):
     """One block's share of a method. A method overrides the sites that its formula touches.
 
     The linear sites get the frozen layer and its input, so that a method may change the input, the weight or the
-    output, in place too: whoever keeps what a layer gave, as a hook may, clones it. All tensors are [B, N, C] unless
-    said otherwise.
+    output, also in place: a hook that keeps a layer's output must clone it. All tensors are [B, N, C] unless said
+    otherwise.
     """
 
     def enter(self, x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """What SSF and BitFit share: a map per channel after every norm and linear map of a plain Vision Transformer.
 
-Norms that few backbones have, within attention and MLP and before the first block, stay as they are, and so does one
-after the pooling where there is another before it.
+Norms that few backbones have stay as they are: within attention and MLP, before the first block, and after the pooling
+where another comes before it.
 """
 
 from __future__ import annotations

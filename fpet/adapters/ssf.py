@@ -21,8 +21,8 @@ class ScaleShift(nn.Module):
         self.beta = nn.Parameter(torch.empty(channels).normal_(0.0, _STD))
 
     def forward(self, y: Tensor) -> Tensor:
-        # Under autocast the parameters are float32; without the cast all that follows, up to the next product, would be
-        # too.
+        # Under autocast the parameters are float32: without the cast, activations up to the next product would be as
+        # well.
         return torch.addcmul(per_token(self.beta), per_token(self.gamma), y).to(y.dtype)
 
 

@@ -26,13 +26,13 @@ from fpet.words import first
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"
 _HEADER_AT = 8  # safetensors: the header's length in 8 bytes, then the header, which begins with a brace
-# In torch's words: how they are styled, and what it meets in a file that holds a module, pickled or as TorchScript.
+# Parts of torch's messages: terminal styles, and what it says of a file that holds a pickled or TorchScript module.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _PICKLED = re.compile(r"Unsupported global: GLOBAL (\S+)|TorchScript archive")
 # Where training scripts keep the weights, the better ones first: timm's order, then the networks of DINO, whose teacher
 # is the average that is published.
 _NESTS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "student")
-_LISTED = 5  # so many keys of a checkpoint does a message name
+_LISTED = 5  # keys of a checkpoint that a message names, at most
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _torch(data: bytes) -> dict[str, Tensor]:
 
 
 def _reason(error: Exception) -> str:
-    """Why torch does not read a checkpoint: of its many words, styled for a terminal, those that say it."""
+    """Why torch does not read a checkpoint: the line that says so, out of its long message styled for a terminal."""
     words = "".join(char for char in _STYLE.sub("", str(error)) if char.isprintable() or char == "\n")
     if found := _PICKLED.search(words):
         return f"it holds a pickled {found[1] or 'module'}, not tensors; save the model's state_dict()"

@@ -62,7 +62,7 @@ def check_described(vit: nn.Module, described: nn.Module, state: Mapping[str, Te
 
 
 def _differing(vit: nn.Module, described: nn.Module) -> Iterator[str]:
-    """The first module whose trait is another, for each trait."""
+    """For each trait the first module in which the models differ, in words."""
     modules = dict(vit.named_modules())
     for trait in _TRAITS:
         for name, module in described.named_modules():

@@ -63,7 +63,7 @@ def check_stored(name: str, tensor: Tensor) -> None:
     """Raises BackboneError unless a torch checkpoint holds each value of the tensor, as torch computes with it."""
     if tensor.is_nested or tensor.is_quantized or tensor.layout != torch.strided:
         raise BackboneError(f"{name!r} is nested, quantised or sparse instead of dense")
-    # A shape alone takes no bytes in the file, whatever it is.
+    # However large the shape, it takes no bytes in the file by itself.
     if tensor.is_meta or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
         raise BackboneError(f"{name!r} has shape {list(tensor.shape)}, but not as many values")
 

@@ -91,7 +91,7 @@ def _translated(state: Mapping[str, Tensor], vit: Any) -> dict[str, Tensor]:
 
 
 def _unprefixed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The part of the weights that has the blocks, such as all behind `backbone.`, where others have a prefix.
+    """The weights below the prefix of the blocks, such as `backbone.`, without it; all weights if there is none.
 
     Of a teacher and a student it is the teacher.
     """

@@ -116,7 +116,7 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
         raise UnsupportedError(f"{architecture} gates its attention, which is not covered")
     if any(block.attn.num_heads < 1 for block in vit.blocks):
         raise UnsupportedError(f"{architecture} with {vit.blocks[0].attn.num_heads} heads is not covered")
-    if hasattr(vit, "head_dist") and vit.no_embed_class:  # of its two tokens timm makes positions all the same
+    if hasattr(vit, "head_dist") and vit.no_embed_class:  # timm makes positions of both tokens regardless
         raise UnsupportedError(f"{architecture} with no_embed_class is not covered, nor does it run in timm")
     if not isinstance(vit.patch_embed.norm, nn.Identity):
         raise UnsupportedError(f"{architecture} normalises its patch embeddings, which is not covered")

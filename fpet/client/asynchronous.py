@@ -57,13 +57,13 @@ class AsyncClient(Session):
 
     async def aclose(self) -> None:
         """Gives up what is under way, and closes the connections."""
-        self._closed = True  # for whoever waits, and would send now
+        self._closed = True  # for those that wait for a turn to send
         for scope in self._sending.values():
             scope.cancel()
         try:
             if self._sending:
                 await asyncio.wait(self._sending)
-        finally:  # also if that is cancelled, as a scope of anyio does that ended the block
+        finally:  # also if the wait is cancelled, as by a scope of anyio
             await self._http.aclose()
 
     async def classify(self, images: Pictures, task: str, **options: Unpack[Options]) -> list[Classification]:
@@ -182,17 +182,17 @@ class AsyncClient(Session):
                 return response
         except httpx.RequestError as error:
             return error
-        except ssl.SSLError as error:  # of what is no TLS, for which httpx has an error of its own in threads only
+        except ssl.SSLError as error:  # the peer speaks no TLS; httpx wraps this in threads only
             return httpx.ReadError(str(error), request=httpx.Request(step.call.method, self._http.base_url))
         raise asyncio.CancelledError
 
     def _sent(self, sending: asyncio.Task[httpx.Response | httpx.RequestError]) -> None:
-        """Also of one that was cancelled before it began, as `asyncio.run` does to all tasks at its end."""
+        """Called also for a task that was cancelled before it began, as `asyncio.run` does to all tasks at its end."""
         del self._sending[sending]
         self._turns.release()
 
     async def _all(self, conversations: Iterator[Conversation[list[Answer]]]) -> list[Answer]:
-        """What they find, in their order, a few at once; the next is begun when the first of them is over."""
+        """The answers of the conversations, in their order. A few run at once; the next begins when the oldest ends."""
         found: list[Answer] = []
         running: deque[asyncio.Task[list[Answer]]] = deque()
         try:

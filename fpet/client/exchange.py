@@ -59,11 +59,11 @@ class Send:
 
     @property
     def seconds(self) -> float:
-        """That are left; above 0."""
+        """Seconds until `expires`; above 0."""
         return max(_SHORTEST, self.expires - time.monotonic())
 
     def arguments(self) -> dict[str, Any]:
-        """As both clients of httpx take them, now that it is sent."""
+        """The arguments of `request` for both clients of httpx, with the time that is left now."""
         call, seconds = self.call, self.seconds
         deadline = {"x-deadline-ms": f"{1000 * seconds:.3f}"}
         return {

@@ -26,7 +26,7 @@ class Readable(Protocol):
     """A binary file."""
 
     def read(self) -> bytes:
-        """Its content, from where it stands."""
+        """Its content from the current position on."""
         ...
 
 

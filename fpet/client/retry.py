@@ -35,7 +35,7 @@ class Patience:
 
 
 def require_whole(name: str, value: object, *, least: int) -> None:
-    """Raises ValueError, by that name, for what is no whole number from `least` on."""
+    """Raises ValueError, with this name, unless the value is a whole number of at least `least`."""
     if not (isinstance(value, Integral) and int(value) >= least):
         raise ValueError(f"{name} = {value!r} should be a whole number, at least {least}")
 

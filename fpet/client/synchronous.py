@@ -165,7 +165,7 @@ class Client(Session):
         return response
 
     def _all(self, conversations: Iterable[Conversation[list[Answer]]]) -> list[Answer]:
-        """What they find, in their order, a few at once; the next is begun when the first of them is over.
+        """The answers of the conversations, in their order. A few run at once; the next begins when the oldest ends.
 
         An error is raised without waiting for the requests that are under way, which nobody repeats then.
         """

@@ -182,7 +182,7 @@ def _dataset(arguments: argparse.Namespace, task: Task) -> Dataset:
     """--data, or else the named source that the task was trained on.
 
     Raises:
-        DataError: also if the task was trained on a folder, which may be called as a source is.
+        DataError: also if the task was trained on a folder, even if that has the name of a source.
     """
     if arguments.data is not None:
         return options.dataset(arguments, arguments.data, test_alone=True)

@@ -145,7 +145,7 @@ def _architecture(config: Fields) -> tuple[str, dict[str, object]]:
 
 
 def _ratio(hidden: int, width: int) -> float:
-    """What timm multiplies `width` by, and rounds down, to have `hidden` features in an MLP."""
+    """timm's `mlp_ratio`: `width` times this, rounded down, is `hidden`, the width of the MLP."""
     ratio = hidden / width
     return math.nextafter(ratio, math.inf) if width * ratio < hidden else ratio
 

@@ -62,10 +62,10 @@ class ImageFiles:
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is a pipe, a socket or a device, which may make who opens or reads it wait for ever."""
+    """Whether it is a pipe, a socket or a device, on which opening or reading may block for ever."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # who opens it is told
+    except OSError:  # opening it will say why
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 

@@ -25,7 +25,7 @@ def prefetched_batches(make: Callable[[int], Made], count: int, batch_size: int)
     batch.
 
     The next batch is made while one is used. Several calls of `make` run at once, each in one thread, in which torch
-    starts no others. Who does not take all batches closes the generator, or its threads wait as long as it exists.
+    starts no others. A caller that stops early must close the generator, or its threads wait as long as it exists.
     """
     with _threads() as threads:
         waiting: deque[Iterator[Made]] = deque()

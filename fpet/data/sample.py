@@ -10,7 +10,7 @@ _SEED = 0
 
 
 def stratified_order(targets: Tensor, seed: int = _SEED) -> Tensor:
-    """An order of all images, int64 [N], each of whose beginnings has every class in its proportion.
+    """An order of all images, int64 [N], of which every prefix has the classes in their proportions.
 
     targets: int64 [N]. seed: 0 to 2^63 - 1; the order depends on it and the targets alone. The images of a class are
     shuffled and then spread evenly over the whole order, so that a slice of it is a random sample in which the share

@@ -92,7 +92,7 @@ class Split:
         """Yields uint8 [B, 3, H, W] at the model's input size and targets int64 [B], in order.
 
         While one batch is used the next is decoded and resized, picture by picture, in threads, which end with the
-        generator: who does not take all batches closes it.
+        generator: a caller that stops early must close it.
         """
 
         def make(index: int) -> Tensor:

@@ -58,7 +58,7 @@ def bfloat16_speed_up() -> float:
 
 
 def slowness(precision: str, device: torch.device) -> str:
-    """Says that this precision, a name of DTYPES, is no faster than float32 on this device; else empty."""
+    """A warning if this precision, a name of DTYPES, is no faster than float32 on this device; else empty."""
     if precision != "bfloat16" or gains_by_bfloat16(device):
         return ""
     if device.type == "cuda":

@@ -75,7 +75,7 @@ class Template:
 
     @property
     def why_not_folded(self) -> str:
-        """Why not, where they do not: the end of a sentence about the adapter."""
+        """Reason, as a clause about the adapter for an error message, why they do not fold."""
         return why_not_folded(self._models[True].model.adapter)
 
     @property

@@ -170,8 +170,7 @@ class _Step:
 
 
 def _described(module: nn.Module) -> Hashable:
-    """All of a module that a script of it depends on but the values of its parameters: types, attributes, buffers,
-    shapes."""
+    """What a module's script depends on, except the values of its parameters: types, attributes, buffers, shapes."""
     if any(getattr(module, hooks) for hooks in _HOOKS):
         raise UnsupportedError(f"a hook is on a {module._get_name()}, which a program would not call")
     own = {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE} | module._buffers

@@ -37,7 +37,7 @@ def at_unit_scale(task: Task) -> Task:
         return task
 
     def scaled(name: str, tensor: Tensor) -> Tensor:
-        # Of codes, mean and deviation carry the scale. Bytes where numbers belong are refused as they are.
+        # A quantised matrix is scaled by its mean and deviation. Integers in a wrong place stay, to be refused later.
         carries = name.startswith("adapter.") and name.removesuffix(".stats").endswith(weights)
         return tensor * scale if carries and tensor.is_floating_point() else tensor
 

@@ -92,7 +92,7 @@ def check_plan(plan: Plan, backbone: Backbone) -> None:
 
 
 def _missing_data(plan: Plan) -> list[str]:
-    """Of names and folders that do not exist, or are both, why they cannot be read."""
+    """Why data cannot be read that are neither a source nor a folder, or both."""
     missing = []
     for data in plan.data:
         try:
@@ -115,5 +115,5 @@ def _wrong_methods(plan: Plan, backbone: Backbone) -> list[str]:
 
 
 def _placed(planned: PlannedMethod, backbone: Backbone) -> PlannedMethod:
-    """The method as it is for this backbone, which says where the reduction lies that names no block."""
+    """The method for this backbone: a reduction that names no block gets the middle one."""
     return dataclasses.replace(planned, reducer=at_middle_block(planned.reducer, backbone.geometry.depth))

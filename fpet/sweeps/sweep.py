@@ -81,7 +81,7 @@ def sweep(
 
 
 class _Shared:
-    """A table that other sweeps may be at too, and the folder where runs are under way."""
+    """A table that other sweeps may write too, and the folder of the unfinished runs."""
 
     def __init__(self, output: Path, backbone: Backbone, keep: Path | None) -> None:
         if keep is not None:
@@ -98,7 +98,7 @@ class _Shared:
         """Does a run and returns its row, or another process's if it failed there meanwhile; None if it was done.
 
         Raises:
-            BusyError: if another process is at it, unless that is to `wait` for.
+            BusyError: if another process does the run and `wait` is false.
         """
         folder = self.work / job.key
         with sole_writer(folder, wait=wait):
@@ -106,7 +106,7 @@ class _Shared:
             if row is None or row in self._failed_before:
                 row = _row(job, self.backbone, folder, self.keep)
                 add_row(self.output, row)
-            elif not row.error:  # it may have failed since, as another run, when its data could not be had
+            elif not row.error:  # another run of this cell may have failed since, without data
                 drop_failed(self.output, row.cell)
                 row = None
             if row is None or not row.error:

@@ -56,7 +56,7 @@ def captured(gradients: Gradients, batch: Tensor, graphs: Graphs) -> Gradients |
 
 @contextmanager
 def _refusing_to_wait(device: torch.device) -> Iterator[None]:
-    """Where what waits for a number from the GPU raises RuntimeError, in the whole process."""
+    """Within it operations that wait for a number from the GPU raise RuntimeError, in the whole process."""
     if device.type != "cuda":
         yield
         return

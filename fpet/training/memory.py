@@ -34,6 +34,6 @@ def saved_bytes(loss: Callable[[], Tensor], owned: Iterable[Tensor]) -> int:
 
 @dataclass(eq=False)
 class _Held:
-    """What lives as long as a graph keeps this tensor."""
+    """A saved tensor; the object lives as long as the graph keeps it."""
 
     tensor: Tensor

@@ -238,7 +238,7 @@ def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocas
 
 
 def _decayed(model: AdaptedViT, weight_decay: float) -> list[dict[str, Any]]:
-    """What is trained, for the optimiser: that on which weight decay acts, and that of methods on which it does not."""
+    """The optimiser's parameter groups: those with weight decay, and those of methods without it."""
     kept = [value for method in (model.adapter, model.reducer) if not method.decays for value in method.parameters()]
     others = [value for value in model.trainable().parameters() if not any(value is one for one in kept)]
     groups = {"params": others, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}

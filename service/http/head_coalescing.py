@@ -25,7 +25,7 @@ class HeadCoalescer:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Called with what the connection has just made of an event."""
+        """Called with the bytes into which the connection has just turned an event."""
         before, self._within = self._within, self._connection.our_state is h11.SEND_BODY
         if self._within and not before:
             self._head = data

@@ -83,7 +83,7 @@ class Observed:
             nonlocal answering
             if message["type"] == "http.response.start":
                 answering = True
-                # Who is refused may send the body nevertheless or the next request, and has to be told which.
+                # A refused client may send the rest of the body or the next request, and has to be told which.
                 self._begin_answer(exchange, message, closing=self.draining() or lingering.held_back)
             exchange.sent += len(message.get("body", b""))
             await lingering.send(message)
@@ -101,7 +101,7 @@ class Observed:
             if answering:
                 raise
             lingering = LingeringClose(scope, receive, send, 0)  # nor for the rest of a body
-            # Nobody knows what it came to: a change may still be made.
+            # The outcome is unknown: a change may still be made.
             stopped = NotReadyError("the service stopped before it had an answer", passing=False)
             await failed(stopped, exchange, self.metrics).response()(scope, arriving, leaving)
 
@@ -122,7 +122,7 @@ class Observed:
             self.body_budget.take(exchange, size)
 
     def _observe(self, exchange: Exchange) -> None:
-        if exchange.status >= 400:  # whatever a client calls a task that is none, it is written nowhere
+        if exchange.status >= 400:  # names of no task, which clients choose, are written nowhere
             exchange.tasks = list(dict.fromkeys(map(self.metrics.tasks.of, exchange.tasks)))
         if exchange.method == "POST" and exchange.infers:
             self.metrics.count_request(exchange.tasks, exchange.status, exchange.seconds)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 Key = TypeVar("Key")
 
 _MEMORY = 1000  # images after which one counts 1/e as much
-_SMOOTHING = 0.2  # weight of the newest batch in the running means of how many images of whom a batch has
+_SMOOTHING = 0.2  # weight of the newest batch in the running means `own` and `beside`
 
 
 @dataclass
@@ -46,7 +46,8 @@ class Heat(Generic[Key]):
             return [key for key, count in images.items() if self._tells(key, count, total, apart)]
 
     def batch(self, key: Key) -> tuple[int, int]:
-        """How many images of the task a batch has that has any, and of others; 1 and 0 if there was none yet."""
+        """Mean images of the task (at least 1) and of others in a batch with the task; 1 and 0 if there was none
+        yet."""
         with self._lock:
             task = self._tasks.get(key, _Task())
             return max(1, round(task.own)), round(task.beside)
