@@ -31,7 +31,7 @@ from service.catalog import Catalog
 from service.engine import Engine
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask, resident_bytes
-from service.model.work import Group, Work
+from service.model.work import BatchKey, Work
 
 _CLASSES = 10
 _MIB = 2**20
@@ -82,7 +82,7 @@ def _measure(backbone: Backbone, folder: Path, tasks: int, cycles: int) -> list[
     for i in range(_TIMINGS):
         times.append(_answer_time(engine, catalog, names[i % tasks]))
         task = catalog.entries.loaded(names[i % tasks])
-        forwards.append(engine.seconds(Group(task.family, True), task, 1))
+        forwards.append(engine.seconds(BatchKey(task.family, True), task, 1))
     return [
         ("bytes of a task file", f"{size:,}"),
         (
@@ -134,7 +134,7 @@ def _answer_time(engine: Engine, catalog: Catalog, name: str) -> float:
     if task is None:
         raise RuntimeError(f"{name} is not in service")
     pixels = torch.zeros((3, *task.header.preprocessing.size), dtype=torch.uint8)
-    engine.run(Group(task.family, True), [Work(task, pixels)])
+    engine.run(BatchKey(task.family, True), [Work(task, pixels)])
     return time.perf_counter() - started
 
 
@@ -148,7 +148,7 @@ def _unpacking(engine: Engine, task: LoadedTask) -> list[tuple[str, str]]:
         if unpacks:
             task.weights.unpack()
         else:
-            engine.seconds(Group(task.family, True), task, 1)
+            engine.seconds(BatchKey(task.family, True), task, 1)
         seconds[unpacks].append(time.perf_counter() - started)
     ratio = statistics.median(seconds[True]) / statistics.median(seconds[False])
     return [("time to dequantise a task, to that of a forward of one image", f"{ratio:.3f}")]

@@ -16,8 +16,8 @@ from fpet.backbone_files.checkpoints import read_checkpoint
 from fpet.backbone_files.described import check_described, fingerprint, geometry
 from fpet.backbone_files.description import Description, plain_arguments
 from fpet.backbone_files.limits import check_weights, check_whole_patches
-from fpet.backbone_files.names import fit, refuse_transformers, without_classifier
-from fpet.backbone_files.timm_models import blueprint, make_vit
+from fpet.backbone_files.names import fit_names, refuse_transformers, without_classifier
+from fpet.backbone_files.timm_models import make_vit, vit_on_meta
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.hardware import cpu, gpu
 from fpet.json_values import check_json
@@ -140,7 +140,7 @@ def create_backbone(
     """
     arguments = plain_arguments(arguments)
     # Shapes first, without memory for them, if there is a file: of few bytes, it may ask for a model of many.
-    make = make_vit if state is None else blueprint
+    make = make_vit if state is None else vit_on_meta
     vit = make(architecture, arguments, normalization or {})
     check_whole_patches(vit, arguments)
     if state is not None:
@@ -183,9 +183,9 @@ def load_backbone(
             stored = None
         else:
             wanted = described.adjusted(architecture, arguments, normalization or {})
-            stored = geometry(blueprint(described.architecture, described.arguments)).grid
-        vit = blueprint(wanted.architecture, wanted.arguments)
-        state, resampled_from = fit(checkpoint.state, vit, stored)
+            stored = geometry(vit_on_meta(described.architecture, described.arguments)).grid
+        vit = vit_on_meta(wanted.architecture, wanted.arguments)
+        state, resampled_from = fit_names(checkpoint.state, vit, stored)
         backbone = create_backbone(wanted.architecture, wanted.arguments, state, wanted.normalization)
     except (BackboneError, UnsupportedError) as error:
         raise type(error)(f"{path}: {error}") from error
@@ -216,7 +216,7 @@ def save_backbone(
     state = without_classifier(state)
     try:
         arguments = plain_arguments(arguments)
-        described = blueprint(architecture, arguments)
+        described = vit_on_meta(architecture, arguments)
         # A model that `timm.create_model` did not make has no table of its own.
         table: Any = getattr(vit, "pretrained_cfg", None) or described.pretrained_cfg
         normalization = {name: tuple(table[name]) for name in ("mean", "std")}

@@ -23,7 +23,7 @@ from fpet.adapters.base import Adapter, why_not_folded
 from fpet.adapters.none import LinearProbe
 from fpet.backbone import Backbone
 from fpet.backbone_files.described import geometry
-from fpet.backbone_files.timm_models import blueprint
+from fpet.backbone_files.timm_models import vit_on_meta
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.linear import LowBitLinear
@@ -97,7 +97,7 @@ def outline(architecture: str, arguments: Mapping[str, object]) -> Backbone:
     Raises:
         BackboneError, UnsupportedError: as `create_backbone`.
     """
-    vit = blueprint(architecture, arguments)
+    vit = vit_on_meta(architecture, arguments)
     vit.requires_grad_(False).eval()
     return Backbone(vit, architecture, dict(arguments), "", geometry(vit))
 

@@ -19,7 +19,7 @@ Given = tuple[Tokens, Tensor, Tensor]
 
 
 @torch.inference_mode()
-def groups(model: AdaptedViT, images: Tensor) -> Tensor:
+def token_of_patch(model: AdaptedViT, images: Tensor) -> Tensor:
     """Normalised images [B, 3, H, W] -> for each patch the token that holds it, int64 [B, rows, columns].
 
     Tokens are numbered by their places in the sequence after the last block; -1 is a patch that none holds. They are
@@ -51,7 +51,7 @@ def groups(model: AdaptedViT, images: Tensor) -> Tensor:
 def tokens_left(places: Tensor, tokens_in: int) -> int:
     """Tokens of an image after the last block: prefix tokens and prompts, which no reduction touches, and its groups.
 
-    places: int64 [rows, columns], as `groups` gives them; tokens_in: tokens at the first block.
+    places: int64 [rows, columns], as `token_of_patch` gives them; tokens_in: tokens at the first block.
     """
     return tokens_in - places.numel() + len(places[places != GONE].unique())
 

@@ -32,7 +32,7 @@ from fpet.vit import AdaptedViT, refuse_misfit
 
 _METADATA_KEY = "fpet"
 _DTYPES = (torch.float32, torch.uint8)  # values, and packed codes
-_BLUEPRINTS = 64  # size of the cache of modules on the meta device
+_META_TASKS = 64  # size of the cache of modules on the meta device
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Task:
         check_backbone(self.path, self.header, backbone)
         try:
             # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
-            check_tensors(blueprint(self.header, backbone.geometry), self.tensors)
+            check_tensors(task_on_meta(self.header, backbone.geometry), self.tensors)
             model = new_model(self.header, backbone)
             unpack_module(model.trainable(), self.tensors)
         except (ValueError, UnsupportedError) as error:
@@ -122,15 +122,15 @@ def _new_modules(adapter: Method, reducer: Method, head: HeadSpec, classes: int,
     return _Modules(adapting, reducing, LowBitLinear(geometry.embed_dim, classes, head.bits, head.bias))
 
 
-def blueprint(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
+def task_on_meta(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:
     """A task's `adapter`, `reducer` and `head` on the meta device, which tasks share; raises what `new_model` does."""
     # What JSON does not hold becomes text, which the registry refuses as of the wrong type.
     methods = json.dumps([asdict(method) for method in (header.adapter, header.reducer)], default=repr)
-    return _blueprint(methods, header.head, len(header.labels), geometry)
+    return _cached_on_meta(methods, header.head, len(header.labels), geometry)
 
 
-@lru_cache(_BLUEPRINTS)
-def _blueprint(methods: str, head: HeadSpec, classes: int, geometry: Geometry) -> nn.ModuleDict:
+@lru_cache(_META_TASKS)
+def _cached_on_meta(methods: str, head: HeadSpec, classes: int, geometry: Geometry) -> nn.ModuleDict:
     adapter, reducer = (Method(**fields) for fields in json.loads(methods))
     with torch.device("meta"):
         modules = _new_modules(adapter, reducer, head, classes, geometry)
@@ -162,7 +162,7 @@ def save_tensors(
         TaskError: if a value or a number of the header is not finite, or the file cannot be written.
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
-    check_tensors(blueprint(header, backbone.geometry), tensors)
+    check_tensors(task_on_meta(header, backbone.geometry), tensors)
     _write(Path(path), header, tensors)
 
 
@@ -196,7 +196,7 @@ def _check_model(path: Path, header: TaskHeader, model: AdaptedViT, tensors: Map
     _check_method(f"{path}: the reducer", header.reducer, model.methods[1], REDUCERS)
     _check_labels(path, header, tensors)
     try:
-        check_tensors(blueprint(header, model.backbone.geometry), tensors)
+        check_tensors(task_on_meta(header, model.backbone.geometry), tensors)
     except (ValueError, UnsupportedError) as error:
         raise TaskError(f"{path}: {error}") from error
 

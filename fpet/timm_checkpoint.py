@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fpet.backbone_files.timm_models import NORM_EPS, blueprint
+from fpet.backbone_files.timm_models import NORM_EPS, vit_on_meta
 from fpet.errors import TaskError, UnsupportedError
 from fpet.header import TaskHeader
 from fpet.linear import LowBitLinear
@@ -27,7 +27,7 @@ def write_timm_checkpoint(path: Path, task: Task, model: AdaptedViT) -> None:
         TaskError: if the file cannot be written.
     """
     state, backbone = timm_state(model), model.backbone
-    known = blueprint(backbone.architecture, backbone.arguments).state_dict().keys()
+    known = vit_on_meta(backbone.architecture, backbone.arguments).state_dict().keys()
     added = sorted(name for name in state.keys() - known if not name.startswith(("head.", "head_dist.")))
     if added:
         raise UnsupportedError(

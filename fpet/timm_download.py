@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from fpet.backbone import Backbone, create_backbone
-from fpet.backbone_files.timm_models import blueprint, downloaded_vit
+from fpet.backbone_files.timm_models import downloaded_vit, vit_on_meta
 from fpet.preprocess import Triple
 
 
@@ -20,7 +20,7 @@ def download_backbone(
         UnsupportedError: if the forward pass does not cover the architecture; then nothing is fetched.
     """
     given = dict(arguments or {})
-    grid = blueprint(name, given).patch_embed.grid_size
+    grid = vit_on_meta(name, given).patch_embed.grid_size
     vit = downloaded_vit(name, given)
     stored = tuple(
         side // patch

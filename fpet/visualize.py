@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from fpet.backbone import Backbone
-from fpet.groups import GONE, groups, tokens_left
+from fpet.groups import GONE, token_of_patch, tokens_left
 from fpet.preprocess import Preprocessing
 from fpet.reducers.tome import ToMe
 from fpet.vit import AdaptedViT
@@ -35,10 +35,10 @@ def figure(name: str, model: AdaptedViT, images: Tensor, preprocessing: Preproce
 
 def _row(name: str, model: AdaptedViT, image: Tensor, preprocessing: Preprocessing) -> list[Panel]:
     normalised = preprocessing.normalize(image[None].to(model.backbone.device), model.backbone.dtype)
-    places = groups(model, normalised)[0].cpu()
+    places = token_of_patch(model, normalised)[0].cpu()
     left = tokens_left(places, model.tokens_in)
     seen = in_patches(image, model.backbone)
-    tome_places = groups(_tome_down_to(left, model), normalised)[0].cpu()
+    tome_places = token_of_patch(_tome_down_to(left, model), normalised)[0].cpu()
     return [
         (f"{model.tokens_in} tokens", _enlarged(seen)),
         (f"{name}: {left} tokens", merged(seen, places)),

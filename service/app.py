@@ -28,7 +28,7 @@ from service.http.failures import ERROR_TYPES, STATUS_CODES
 from service.http.head_requests import HeadAsGet
 from service.http.in_flight import InFlight
 from service.http.limits import check_body, check_head
-from service.http.middleware import Observed, failed
+from service.http.middleware import Observed, record_failure
 from service.logs import log_exchange
 from service.metrics import Metrics
 from service.model.captures import start_captures
@@ -126,7 +126,7 @@ def _watch_over(
         if isinstance(error, HTTPException) and error.status_code == 405:
             allowed = ", ".join(_allowed(request))
             error = HTTPException(405, f"{request.method} is not allowed here, only {allowed}", {"allow": allowed})
-        return failed(error, Exchange.of(request), metrics).response()
+        return record_failure(error, Exchange.of(request), metrics).response()
 
     for kind in (ServiceError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, fail)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fpet.backbone import Backbone, load_backbone
 from fpet.errors import TaskError
-from fpet.groups import groups
+from fpet.groups import token_of_patch
 from fpet.inference.mixed import family
 from fpet.inference.packed_weights import at_rest
 from fpet.inference.unit_scale import at_unit_scale
@@ -30,7 +30,7 @@ from service.model.loaded import Family, LoadedTask
 from service.model.programs import ProgramMaker
 from service.model.timings import timings_by_family
 from service.model.unpacked import Unpacked
-from service.model.work import Group, Output, Work, blank, twins
+from service.model.work import BatchKey, Output, Work, blank, twins
 
 # Seconds for one batch size of a family: of small batches each timing says little, of large ones a few say enough.
 _SHORTEST_TIMING, _LONGEST_TIMING = 0.25, 1.5
@@ -116,13 +116,13 @@ class Engine:
             )
             # Without reduction a task runs as its family does.
             for shortened in (True,) if known else (True, False):
-                self.check(Group(common, shortened), loaded)
+                self.check(BatchKey(common, shortened), loaded)
         except RuntimeError as error:  # torch's word for too little memory
             raise TaskError(f"{task.path}: the model cannot run: {error}") from error
         self._families[name] = common
         return loaded
 
-    def check(self, group: Group, task: LoadedTask) -> None:
+    def check(self, group: BatchKey, task: LoadedTask) -> None:
         """Raises TaskError if the task's answer to a blank image is not finite."""
         (output,) = self._runner.run(group, [blank(task)]).outputs
         if not output.finite:
@@ -141,7 +141,7 @@ class Engine:
         """
 
         def seconds(reduced: bool) -> float:
-            return self.seconds(Group(task.family, reduced, folded), task, batch_size)
+            return self.seconds(BatchKey(task.family, reduced, folded), task, batch_size)
 
         if folded is None and self.program_maker.claim(task.family):
             self.program_maker.add_to(task.family, self.unpacked.weights(task), mixed=mixed)
@@ -156,7 +156,7 @@ class Engine:
             seconds(True)
             if mixed and batch_size > 1 and task.family.template.mixes:
                 # One task alone does not need all operators that several do, which a GPU loads when it meets them.
-                self._runner.run(Group(task.family, True), twins(task, batch_size))
+                self._runner.run(BatchKey(task.family, True), twins(task, batch_size))
             varies = task.family.template.tokens_vary
             if task.tokens_out == task.tokens_in and not varies:
                 return
@@ -173,14 +173,14 @@ class Engine:
             batches.append([own._replace(flat=own.flat * (1 + row / batch_size)) for row in range(batch_size)])
         captures.add(task.family, batches, task.header.preprocessing.size)
 
-    def run(self, group: Group, works: Sequence[Work]) -> list[Output]:
+    def run(self, group: BatchKey, works: Sequence[Work]) -> list[Output]:
         """One output an image, each by its own task; all tasks are of the group's family."""
         result = self._runner.run(group, works)
         self._metrics.count_batch(self._costs(group, [work.task for work in works], result))
         self._metrics.batches.labels(result.path).inc()
         return result.outputs
 
-    def shadow(self, group: Group, works: Sequence[Work]) -> None:
+    def shadow(self, group: BatchKey, works: Sequence[Work]) -> None:
         """Runs a batch again with token reduction and without, and counts how long both took and where they agree."""
         # Each is first in turn: whichever is finds the caches as others left them.
         results = {
@@ -191,7 +191,7 @@ class Engine:
         agree = [int(a.logits.argmax()) == int(b.logits.argmax()) for a, b in both]
         self._metrics.count_shadow(tasks, agree, reduced_seconds=reduced.seconds, full_seconds=full.seconds)
 
-    def groups(self, work: Work) -> Tensor:
+    def token_of_patch(self, work: Work) -> Tensor:
         """For each patch of an image the token that holds it after the last block, int64 [rows, columns] on the CPU.
 
         Raises:
@@ -199,9 +199,9 @@ class Engine:
         """
         images = work.task.header.preprocessing.normalize(work.pixels[None].to(self.device), self.dtype)
         model = work.task.family.template.model(self.unpacked.weights(work.task).flat)
-        return groups(model, images)[0].cpu()
+        return token_of_patch(model, images)[0].cpu()
 
-    def seconds(self, group: Group, task: LoadedTask, batch_size: int, *, several: bool = False) -> float:
+    def seconds(self, group: BatchKey, task: LoadedTask, batch_size: int, *, several: bool = False) -> float:
         """Seconds that a batch of blank images of the task takes: CPU time if the calling thread alone computes, on a
         CPU, else wall-clock time. No metric counts it. several: as if the images were of several tasks."""
         works = twins(task, batch_size) if several else [blank(task)] * batch_size
@@ -214,7 +214,7 @@ class Engine:
         with torch.inference_mode():
             vit.forward_features(images).cpu()  # which waits for the device
 
-    def _costs(self, group: Group, tasks: Sequence[LoadedTask], result: BatchResult) -> list[TaskCost]:
+    def _costs(self, group: BatchKey, tasks: Sequence[LoadedTask], result: BatchResult) -> list[TaskCost]:
         """The batch, divided among its tasks by their shares of the images."""
         left: Counter[LoadedTask] = Counter()
         for task, output in zip(tasks, result.outputs, strict=True):
@@ -233,7 +233,7 @@ class Engine:
             for task, images in Counter(tasks).items()
         ]
 
-    def _baseline(self, group: Group, task: LoadedTask, batch_size: int, seconds: float) -> float | None:
+    def _baseline(self, group: BatchKey, task: LoadedTask, batch_size: int, seconds: float) -> float | None:
         if not group.reduced or task.family.template.tokens_vary:
             return None
         if task.tokens_out == task.tokens_in:

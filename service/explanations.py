@@ -60,5 +60,5 @@ class Explanations:
         async with deadline.limit():
             ((pixels,),) = await self._decoder.decode([image], [task.header.preprocessing], task.header.name)
             return await asyncio.get_running_loop().run_in_executor(
-                self._pool, lambda: show(pixels, self._engine.groups(Work(task, pixels)))
+                self._pool, lambda: show(pixels, self._engine.token_of_patch(Work(task, pixels)))
             )

@@ -25,7 +25,7 @@ from service.model.folded_cache import FoldedCache
 from service.model.heat import Heat
 from service.model.loaded import Family, LoadedTask
 from service.model.sizes import doublings
-from service.model.work import Group, Work
+from service.model.work import BatchKey, Work
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -68,15 +68,15 @@ class Folding:
         self._closed = False
         metrics.resident_bytes.labels("folded").set_function(lambda: self._cache.bytes)
 
-    def group(self, task: LoadedTask, *, reduced: bool, dtype: torch.dtype = torch.uint8) -> Group:
+    def group(self, task: LoadedTask, *, reduced: bool, dtype: torch.dtype = torch.uint8) -> BatchKey:
         """The key of the batches that an image of the task may be in, by what serves the task now; dtype: of pixels."""
-        return Group(task.family, reduced, self._cache.use(task), dtype)
+        return BatchKey(task.family, reduced, self._cache.use(task), dtype)
 
     def state(self, task: LoadedTask) -> tuple[Instance | None, bool]:
         """The instance that serves a task, if one does, and whether it is pinned."""
         return self._cache.look(task)
 
-    def count(self, group: Group, works: Sequence[Work]) -> None:
+    def count(self, group: BatchKey, works: Sequence[Work]) -> None:
         """Counts a batch towards the shares of its tasks; one that has become hot is folded soon, in the pool."""
         for task in self._heat.add(Counter(work.task for work in works), apart=group.folded is not None):
             if self._settings.folded_bytes and task.family.template.foldable and not self._closed:
@@ -157,7 +157,7 @@ class Folding:
         self._sizes[task.family] = instance.bytes
         try:
             for reduced in (True, False):
-                self._engine.check(Group(task.family, reduced, instance), task)
+                self._engine.check(BatchKey(task.family, reduced, instance), task)
             return self._engine.program_maker.added_to(instance, task.header.name)
         finally:
             return_freed_memory()  # of the exact weights
@@ -182,9 +182,11 @@ class Folding:
 
         def seconds(folded: bool) -> float:
             if not folded:
-                return self._engine.seconds(Group(task.family, True), task, own + beside, several=beside > 0)
-            apart = self._engine.seconds(Group(task.family, True, instance), task, own)
-            return apart + (self._engine.seconds(Group(task.family, True), task, beside, several=True) if beside else 0)
+                return self._engine.seconds(BatchKey(task.family, True), task, own + beside, several=beside > 0)
+            apart = self._engine.seconds(BatchKey(task.family, True, instance), task, own)
+            return apart + (
+                self._engine.seconds(BatchKey(task.family, True), task, beside, several=True) if beside else 0
+            )
 
         seconds(True), seconds(False)
         # The shortest of each: whatever else a machine in service does can only add to them.

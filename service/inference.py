@@ -16,7 +16,7 @@ from service.errors import InvalidRequestError, OverloadedError
 from service.folding import Folding
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
-from service.model.work import Group, Output, Work
+from service.model.work import BatchKey, Output, Work
 from service.queue_slots import Reservation
 from service.statistics import Statistics
 
@@ -41,7 +41,7 @@ class Inferences:
 
     def __init__(
         self,
-        batcher: Batcher[Group, Work, Output],
+        batcher: Batcher[BatchKey, Work, Output],
         decoder: Decoder,
         folding: Folding,
         metrics: Metrics,

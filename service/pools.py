@@ -24,7 +24,7 @@ class Pools:
         self.decode = torch_threads("decode", self.decoders, 1, DECODING)
         self.large = torch_threads("large", 1, 1)
         self.loader, self.folding, self.explainer = (
-            torch_threads(name, 1, way.threads) for name in ("loader", "folder", "explainer")
+            torch_threads(name, 1, way.threads) for name in ("loader", "folding", "explainer")
         )
         self.calibrator = torch_threads("calibrator", 1, way.threads, BACKGROUND)
 

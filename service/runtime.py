@@ -30,7 +30,7 @@ from service.metrics import Metrics
 from service.model.loaded import LoadedTask
 from service.model.parallelism import Parallelism, candidates, choose
 from service.model.sizes import doublings
-from service.model.work import Group, Output, Work
+from service.model.work import BatchKey, Output, Work
 from service.pools import Pools
 from service.sampler import Sampler
 from service.settings import ALL, Settings
@@ -70,7 +70,7 @@ class Runtime:
         ahead = _AHEAD * pools.decoders
         decoder = Decoder(settings.formats, settings.max_pixels, pools.decode, pools.large, ahead)
         self.explanations = Explanations(engine, decoder, pools.explainer)
-        self.batcher: Batcher[Group, Work, Output] = Batcher(
+        self.batcher: Batcher[BatchKey, Work, Output] = Batcher(
             self._run,
             pools.forwards,
             kind=lambda work: work.task.header.name,
@@ -94,7 +94,7 @@ class Runtime:
         self.metrics.set_parallelism(chosen.workers, chosen.threads, {str(way): rate for way, rate in rates.items()})
         return chosen
 
-    def _run(self, group: Group, works: Sequence[Work]) -> list[Output]:
+    def _run(self, group: BatchKey, works: Sequence[Work]) -> list[Output]:
         try:
             outputs = self.engine.run(group, works)
         except Exception as error:
@@ -118,7 +118,7 @@ class Runtime:
             if self.status != "draining":
                 self.status = "failed"
 
-    def _shadow(self, group: Group, works: Sequence[Work]) -> None:
+    def _shadow(self, group: BatchKey, works: Sequence[Work]) -> None:
         try:
             self.engine.shadow(group, works)
         except Exception:

@@ -17,7 +17,7 @@ from service.folding import Folding
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
 from service.model.sizes import doublings
-from service.model.work import Group, Work
+from service.model.work import BatchKey, Work
 
 PIXELS = torch.randint(0, 256, (3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -27,7 +27,7 @@ class FastFolded(Engine):
 
     full, reduced, folded_full, folded_reduced = 2.0, 1.0, 1.5, 0.5
 
-    def seconds(self, group: Group, task: LoadedTask, batch_size: int, *, several: bool = False) -> float:
+    def seconds(self, group: BatchKey, task: LoadedTask, batch_size: int, *, several: bool = False) -> float:
         super().seconds(group, task, batch_size, several=several)
         if group.folded:
             return batch_size * (self.folded_reduced if group.reduced else self.folded_full)

@@ -15,7 +15,7 @@ from small import ARCHITECTURE, ARGUMENTS, PUBLISHED_ODD, small_backbone
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
 from fpet.backbone_files.limits import check_depth
-from fpet.backbone_files.timm_models import blueprint, refuse_uncovered
+from fpet.backbone_files.timm_models import refuse_uncovered, vit_on_meta
 from fpet.errors import BackboneError, UnsupportedError
 
 SECONDS = 5.0  # of the processor
@@ -84,7 +84,7 @@ def test_a_header_that_asks_for_more_than_the_file_holds_is_refused(
 
 def test_what_is_just_within_the_limits_is_not_refused() -> None:
     check_depth({"depth": 128})
-    blueprint(ARCHITECTURE, {**ARGUMENTS, "img_size": 2**12, "patch_size": 2**4})  # 2**24 pixels, 2**16 patches
+    vit_on_meta(ARCHITECTURE, {**ARGUMENTS, "img_size": 2**12, "patch_size": 2**4})  # 2**24 pixels, 2**16 patches
 
 
 @pytest.mark.parametrize("chosen", [{}, {"img_size": 384}], ids=str)
@@ -125,7 +125,7 @@ def test_parts_that_the_forward_pass_does_not_know_are_refused(
     architecture: str, arguments: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=message):
-        blueprint(architecture, arguments)
+        vit_on_meta(architecture, arguments)
 
 
 def test_what_weights_do_not_hold_is_refused() -> None:

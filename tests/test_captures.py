@@ -25,7 +25,7 @@ from service.metrics import Metrics
 from service.metrics_snapshot import MetricsSnapshot
 from service.model.captures import Captures
 from service.model.loaded import LoadedTask
-from service.model.work import Group, Output, Work
+from service.model.work import BatchKey, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread", "now")
 LOW_BIT = Method("lora", {"dim": 16, "bits": 1})
@@ -80,7 +80,7 @@ def images(count: int) -> list[Tensor]:
 
 def run(engine: Engine, tasks: Sequence[LoadedTask], reduced: bool = True) -> list[Output]:
     works = [Work(task, image) for task, image in zip(tasks, images(len(tasks)), strict=True)]
-    return engine.run(Group(tasks[0].family, reduced), works)
+    return engine.run(BatchKey(tasks[0].family, reduced), works)
 
 
 def assert_same(found: Sequence[Output], expected: Sequence[Output]) -> None:

@@ -17,7 +17,7 @@ from fpet.backbone import Backbone
 from fpet.data import Dataset, Split
 from fpet.errors import TaskError
 from fpet.header import Method
-from fpet.training.checkpoint import Checkpoint
+from fpet.training.checkpoint import RunState
 from fpet.training.recipe import Recipe
 from fpet.training.run import Run
 from fpet.training.train import train
@@ -50,7 +50,7 @@ def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Data
         message = f"{path}: the checkpoint is of another run ({difference}); delete it, or write to another file"
         assert str(error.value) == message
     with pytest.raises(TaskError, match=r"of another run \(it does not say of which\)"):
-        Checkpoint.load(path, "no JSON")
+        RunState.load(path, "no JSON")
 
 
 def test_a_run_is_the_same_however_its_numbers_are_written(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_run_is_the_same_however_its_numbers_are_written(backbone: Backbone, d
     train(header, backbone, digits, recipe, tmp_path / "run.checkpoint")
     written = small_header(backbone, Method("adaptformer", {"scale": 1.0, "dim": 4}))
     again = Run(written, backbone, digits, dataclasses.replace(recipe, weight_decay=0.0))
-    assert Checkpoint.load(tmp_path / "run.checkpoint", again.identity).epoch == 2
+    assert RunState.load(tmp_path / "run.checkpoint", again.identity).epoch == 2
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_a_run_is_the_same_however_its_numbers_are_written(backbone: Backbone, d
     ids=["short", "long", "number", "nested"],
 )
 def test_whatever_run_a_checkpoint_names_it_is_another(run: Any, difference: str, tmp_path: Path) -> None:
-    Checkpoint(run, 1, {}, {}).save(tmp_path / "run.checkpoint")
+    RunState(run, 1, {}, {}).save(tmp_path / "run.checkpoint")
     with pytest.raises(TaskError, match=rf"of another run \({difference}\)"):
-        Checkpoint.load(tmp_path / "run.checkpoint", json.dumps({"a": 1}))
+        RunState.load(tmp_path / "run.checkpoint", json.dumps({"a": 1}))
 
 
 def test_a_damaged_checkpoint_is_refused(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     (tmp_path / "plain.checkpoint").write_bytes(pickle.dumps(Trap(victim), protocol=2))
     for path in tmp_path.glob("*.checkpoint"):
         with pytest.raises(TaskError, match="not a complete checkpoint"):
-            Checkpoint.load(path, "")
+            RunState.load(path, "")
     assert victim.exists()
 
 
@@ -130,9 +130,9 @@ def test_a_run_is_that_of_its_pictures_and_their_labels(
 
 def test_a_checkpoint_takes_the_place_of_the_last_one_whole(tmp_path: Path) -> None:
     path, reader = tmp_path / "run.checkpoint", tmp_path / "reader"
-    Checkpoint("{}", 1, {}, {}).save(path)
+    RunState("{}", 1, {}, {}).save(path)
     before = path.read_bytes()
     os.link(path, reader)  # the last one stays as it is, under whatever name
-    Checkpoint("{}", 2, {}, {}).save(path)
+    RunState("{}", 2, {}, {}).save(path)
     assert reader.read_bytes() == before != path.read_bytes()
-    assert Checkpoint.load(path, "{}").epoch == 2
+    assert RunState.load(path, "{}").epoch == 2

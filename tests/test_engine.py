@@ -24,7 +24,7 @@ from fpet.task import Task
 from service.engine import Engine
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
-from service.model.work import Group, Output, Work
+from service.model.work import BatchKey, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -53,7 +53,7 @@ def load(engine: Engine, files: Files, name: str) -> LoadedTask:
 
 
 def run(engine: Engine, task: LoadedTask, images: Sequence[torch.Tensor], *, reduced: bool = True) -> list[Output]:
-    return engine.run(Group(task.family, reduced), [Work(task, image) for image in images])
+    return engine.run(BatchKey(task.family, reduced), [Work(task, image) for image in images])
 
 
 @pytest.mark.parametrize("reduced", [True, False])
@@ -112,7 +112,7 @@ def test_tasks_of_a_family_are_answered_together_as_alone(
     (family,) = families
     for reduced in (True, False):
         works = [Work(task, image) for task, image in zip(order, images, strict=True)]
-        together = engine.run(Group(family, reduced), works)
+        together = engine.run(BatchKey(family, reduced), works)
         for work, output in zip(works, together, strict=True):
             (alone,) = run(engine, work.task, [work.pixels], reduced=reduced)
             for name in ("logits", "probabilities", "embedding"):
@@ -128,7 +128,7 @@ def test_a_batch_is_paid_for_in_proportion(
     second = engine.load(Task.load(tmp_path / "other.safetensors"), 1)
     metrics.add_task("other", 1)
     works = [Work(second if i == 0 else first, image) for i, image in enumerate(images)]
-    engine.run(Group(first.family, True), works)
+    engine.run(BatchKey(first.family, True), works)
     one, four = saving_of(metrics, "other"), saving_of(metrics, "digits")
     assert (one.images, four.images) == (1, 4)
     assert (one.tokens_out, four.tokens_out) == (9, 36)
@@ -186,7 +186,7 @@ def test_timings_are_of_the_own_thread(engine: Engine, small_files: Files) -> No
             own = passed = 0.0
             while own >= 0.9 * passed:  # until the other thread had the interpreter for a while
                 before, began = time.thread_time(), time.perf_counter()
-                timed = engine.seconds(Group(task.family, True), task, 1)
+                timed = engine.seconds(BatchKey(task.family, True), task, 1)
                 own, passed = time.thread_time() - before, time.perf_counter() - began
         finally:
             stop.set()

@@ -14,7 +14,7 @@ from fpet.task import Task
 from service.engine import Engine
 from service.metrics import Metrics
 from service.model.loaded import LoadedTask
-from service.model.work import Group
+from service.model.work import BatchKey
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_task_that_fails_in_either_way_is_not_put_into_service(
     engine = start()
     check = engine.check
 
-    def fails(group: Group, task: LoadedTask) -> None:
+    def fails(group: BatchKey, task: LoadedTask) -> None:
         if group.reduced is reduced:
             raise RuntimeError("not enough memory")
         check(group, task)

@@ -14,7 +14,7 @@ from fpet.header import Method
 from fpet.task import Task
 from service.engine import Engine
 from service.metrics import Metrics
-from service.model.work import Group
+from service.model.work import BatchKey
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,5 +32,5 @@ def test_several_tasks_at_once_are_warmed_up_where_they_mix(
         engine.calibrate(task, batch_size=4, repeats=0, mixed=mixed)
     # Of the one batch of the task, in which an adapter has no weight an image.
     with FlopCounterMode(display=False) as alone:
-        engine.seconds(Group(task.family, True), task, 4)
+        engine.seconds(BatchKey(task.family, True), task, 4)
     assert counted.get_total_flops() == batches * alone.get_total_flops()

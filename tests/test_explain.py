@@ -16,7 +16,7 @@ from serving import Files, Serving, serving, small_settings, write_task
 from small import PUBLISHED_ODD, small_backbone, small_header
 
 from fpet.backbone import create_backbone, save_backbone
-from fpet.groups import groups
+from fpet.groups import token_of_patch
 from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from service.decode import decode_image
@@ -47,7 +47,7 @@ def test_the_groups_are_those_of_the_task_whatever_else_runs(service: Serving, s
     expected = []
     for data in IMAGES:
         image = preprocessing.resize(decode_image(data, ("png",), 10_000))
-        expected.append(groups(model, preprocessing.normalize(image[None], torch.float32))[0].tolist())
+        expected.append(token_of_patch(model, preprocessing.normalize(image[None], torch.float32))[0].tolist())
     with ThreadPoolExecutor(8) as pool:
         asking = [pool.submit(service.classify, image) for image in IMAGES * 4]
         found = list(pool.map(lambda image: groups_of(service, image), IMAGES))

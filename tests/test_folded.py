@@ -28,7 +28,7 @@ from service.metrics import Metrics
 from service.model.folded import Instance, make_instance
 from service.model.folded_cache import FoldedCache
 from service.model.loaded import LoadedTask
-from service.model.work import Group, Output, Work
+from service.model.work import BatchKey, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -73,7 +73,7 @@ def layer_bytes(instance: Instance) -> int:
     return instance.bytes - sum(tensor.nbytes for tensor in tensors(instance.reduced.reducer))
 
 
-def answers(engine: Engine, group: Group, task: LoadedTask, images: Sequence[Tensor]) -> list[Output]:
+def answers(engine: Engine, group: BatchKey, task: LoadedTask, images: Sequence[Tensor]) -> list[Output]:
     return engine.run(group, [Work(task, image) for image in images])
 
 
@@ -85,8 +85,8 @@ def test_answers_are_those_of_the_adapter_and_bytes_what_is_not_shared(
     before = {name: value.clone() for name, value in engine.backbone.vit.state_dict().items()}
     instance = instance_of(engine, task)
     for reduced in (True, False):
-        mixed = answers(engine, Group(task.family, reduced), task, list(IMAGES))
-        folded = answers(engine, Group(task.family, reduced, instance), task, list(IMAGES))
+        mixed = answers(engine, BatchKey(task.family, reduced), task, list(IMAGES))
+        folded = answers(engine, BatchKey(task.family, reduced, instance), task, list(IMAGES))
         for one, other in zip(mixed, folded, strict=True):
             torch.testing.assert_close(one.logits, other.logits, rtol=1e-4, atol=1e-4)
             torch.testing.assert_close(one.embedding, other.embedding, rtol=1e-4, atol=1e-4)
@@ -138,7 +138,7 @@ def test_the_embedded_task_answers_alike_in_bfloat16() -> None:
         resize = task.header.preprocessing.resize
         images = [resize(to_rgb(Image.open(sample))) for sample in (*SAMPLES, *OTHERS)]
         for name, folded in (("mixed", None), ("folded", instance)):
-            group = Group(task.family, True, folded)
+            group = BatchKey(task.family, True, folded)
             batches = [images[i : i + BATCH] for i in range(0, len(images), BATCH)]
             outputs = [output for batch in batches for output in answers(engine, group, task, batch)]
             logits[f"{dtype} {name}"] = torch.from_numpy(np.stack([output.logits for output in outputs]))
@@ -255,7 +255,7 @@ def test_memory_returns_when_one_is_evicted(small_files: Files, tmp_path: Path) 
     cache: FoldedCache[str] = FoldedCache(first.bytes, lambda: None)
     cache.add("a", first)
     weight = weakref.ref(first.reduced.vit.get_submodule("blocks.0.attn.qkv").weight)
-    group = Group(task.family, True, cache.use("a"))
+    group = BatchKey(task.family, True, cache.use("a"))
     del first
     cache.add("b", instance_of(engine, task))
     assert kept(cache) == "b"

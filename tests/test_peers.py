@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from serving import ADMIN, KEY, SECONDS, Files, Serving, serving, small_settings
 
-from service.processes.messages import Message
+from service.processes.messages import PeerMessage
 from service.processes.peers import AT_ONCE, Peers, Silence
 
 PROBE_SECONDS = 2  # as long as those of kubernetes/ wait
@@ -236,10 +236,10 @@ def test_two_tell_each_other(first: Serving, folder: Path, small_files: Files) -
 async def test_to_end_while_another_asks_is_no_error(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     asked = asyncio.Event()
 
-    async def wait(_: Message) -> Message:
+    async def wait(_: PeerMessage) -> PeerMessage:
         asked.set()
         await asyncio.Event().wait()
-        return Message()
+        return PeerMessage()
 
     async with Peers(folder, 0, 2).answering({"wait": wait}):
         asking = asyncio.create_task(Peers(folder, 1, 2).ask("wait"))

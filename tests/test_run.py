@@ -18,8 +18,8 @@ from fpet.errors import DataError, TaskError, UnsupportedError
 from fpet.header import Method
 from fpet.reducers import REDUCERS
 from fpet.task import new_model, save_task
-from fpet.training.checkpoint import Checkpoint
-from fpet.training.parallel import Group
+from fpet.training.checkpoint import RunState
+from fpet.training.parallel import Processes
 from fpet.training.recipe import Recipe
 from fpet.training.run import Run
 
@@ -52,7 +52,7 @@ def test_the_loss_decides_between_epochs_of_equal_accuracy(backbone: Backbone, d
         if equal[0] < best < equal[-1]:
             break
     assert equal[0] < best < equal[-1]
-    stored = Checkpoint.load(path, run.identity).best
+    stored = RunState.load(path, run.identity).best
     trained = run.result()
     assert stored is not None
     assert trained.epoch == stored.epoch == best + 1
@@ -217,7 +217,7 @@ def test_labels_may_be_a_list(backbone: Backbone, digits: Dataset) -> None:
 def test_each_epoch_has_an_order_of_its_own(backbone: Backbone, digits: Dataset) -> None:
     batches: list[torch.Tensor] = []
 
-    class Watched(Group):
+    class Watched(Processes):
         def share(self, batch: torch.Tensor) -> torch.Tensor:
             batches.append(batch)
             return batch
@@ -235,7 +235,7 @@ def test_processes_have_one_order_but_drop_on_their_own(backbone: Backbone, digi
     batches: dict[int, list[list[int]]] = {0: [], 1: []}
     seeds: dict[int, set[int]] = {0: set(), 1: set()}
 
-    class Watched(Group):
+    class Watched(Processes):
         def share(self, batch: torch.Tensor) -> torch.Tensor:
             batches[self.rank].append(batch.tolist())
             seeds[self.rank].add(torch.initial_seed())

@@ -22,7 +22,7 @@ from service.metrics import Metrics
 from service.model.folded import Instance, make_instance
 from service.model.loaded import LoadedTask
 from service.model.programs import ProgramMaker
-from service.model.work import Group, Output, Work
+from service.model.work import BatchKey, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LORA = Method("lora", {"dim": 4})
@@ -47,7 +47,7 @@ def images(count: int) -> list[Tensor]:
 
 def run(engine: Engine, tasks: Sequence[LoadedTask], reduced: bool, folded: Instance | None = None) -> list[Output]:
     works = [Work(task, image) for task, image in zip(tasks, images(len(tasks)), strict=True)]
-    return engine.run(Group(tasks[0].family, reduced, folded), works)
+    return engine.run(BatchKey(tasks[0].family, reduced, folded), works)
 
 
 def assert_equal(found: Sequence[Output], expected: Sequence[Output]) -> None:

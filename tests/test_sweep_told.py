@@ -16,7 +16,7 @@ from fpet.sweeps.jobs import jobs
 from fpet.sweeps.plan import load_plan
 from fpet.sweeps.results import read_rows
 from fpet.sweeps.sweep import sweep
-from fpet.training.checkpoint import Checkpoint
+from fpet.training.checkpoint import RunState
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -161,7 +161,7 @@ def test_a_run_whose_file_cannot_be_written_ends_the_sweep_and_is_not_trained_ag
     assert f"{run.kept(kept)}: cannot be written: Is a directory" in capsys.readouterr().err
     assert not table.exists()
     [checkpoint] = plan.with_name("table.runs").rglob("*.checkpoint")
-    trained = Checkpoint.load(checkpoint, torch.load(checkpoint, weights_only=True)["run"])
+    trained = RunState.load(checkpoint, torch.load(checkpoint, weights_only=True)["run"])
     assert trained.epoch == 2
     run.kept(kept).rmdir()
     assert main(command(plan, table, backbone_file, "--keep", str(kept))) == 0

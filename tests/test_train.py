@@ -19,7 +19,7 @@ from fpet.data.split import ImageTensor
 from fpet.errors import DataError, TaskError
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task
-from fpet.training.checkpoint import Checkpoint
+from fpet.training.checkpoint import RunState
 from fpet.training.recipe import Recipe
 from fpet.training.run import Run, Trained
 from fpet.training.train import train
@@ -168,7 +168,7 @@ def test_a_broken_run_ends_like_an_unbroken_one(bits: int, backbone: Backbone, d
     assert_equal(weights(whole), weights(resumed))
     assert (whole.epoch, whole.accuracy, whole.loss) == (resumed.epoch, resumed.accuracy, resumed.loss)
     assert rows(tmp_path / "whole.csv") == rows(tmp_path / "broken.csv")
-    last = [Checkpoint.load(tmp_path / f"{name}.checkpoint", run.identity) for name in ("whole", "broken")]
+    last = [RunState.load(tmp_path / f"{name}.checkpoint", run.identity) for name in ("whole", "broken")]
     assert_equal(last[0].weights, last[1].weights)
     states = [checkpoint.optimizer["state"] for checkpoint in last]
     for key in states[0]:

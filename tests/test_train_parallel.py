@@ -16,7 +16,7 @@ from fpet.backbone import save_backbone
 from fpet.cli import main
 from fpet.errors import UnsupportedError
 from fpet.task import Task
-from fpet.training.parallel import ALONE, Group, local_device
+from fpet.training.parallel import ALONE, Processes, local_device
 from fpet.training.recipe import Recipe
 from fpet.training.run import Run
 from fpet.training.train import train
@@ -80,7 +80,7 @@ with joined(torch.device("cpu")) as group:
 SHORT = Recipe(epochs=3, batch_size=40, warmup_epochs=0, validate_every=1)
 
 
-def train_small(folder: Path, group: Group) -> None:
+def train_small(folder: Path, group: Processes) -> None:
     backbone = small_backbone()
     train(small_header(backbone), backbone, small_digits(), SHORT, folder / "run.checkpoint", group=group)
 
@@ -126,7 +126,7 @@ def test_processes_that_go_on_from_different_checkpoints_are_refused(tmp_path: P
 
 def test_a_share_of_each_batch_is_everybodys() -> None:
     batch = torch.arange(12)
-    shares = [Group(rank, 3).share(batch) for rank in range(3)]
+    shares = [Processes(rank, 3).share(batch) for rank in range(3)]
     assert [len(share) for share in shares] == [4, 4, 4]
     assert torch.equal(torch.cat(shares).sort().values, batch)
     assert torch.equal(ALONE.share(batch), batch)
@@ -135,7 +135,7 @@ def test_a_share_of_each_batch_is_everybodys() -> None:
 def test_processes_draw_noise_of_their_own_but_one_order() -> None:
     def epoch(rank: int) -> tuple[torch.Tensor, float]:
         recipe = Recipe(epochs=1, batch_size=40, drop_path=0.0, seed=5)
-        run = Run(small_header(small_backbone()), small_backbone(), small_digits(), recipe, Group(rank, 1))
+        run = Run(small_header(small_backbone()), small_backbone(), small_digits(), recipe, Processes(rank, 1))
         with torch.random.fork_rng(devices=[]):
             run.advance(lambda: None)
             return torch.rand(1), run.log[0]["loss"] or 0.0
@@ -166,4 +166,4 @@ def test_a_sweep_is_one_process(
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     backbone = small_backbone()
     with pytest.raises(UnsupportedError, match="a batch of 16 cannot be shared among 3 processes"):
-        Run(small_header(backbone), backbone, small_digits(), Recipe(batch_size=16), Group(0, 3))
+        Run(small_header(backbone), backbone, small_digits(), Recipe(batch_size=16), Processes(0, 3))

@@ -22,7 +22,7 @@ from fpet.backbone import Backbone
 from fpet.data import Dataset
 from fpet.errors import TaskError, UnsupportedError
 from fpet.task import new_model
-from fpet.training.checkpoint import Checkpoint
+from fpet.training.checkpoint import RunState
 from fpet.training.recipe import Recipe
 from fpet.training.run import Run
 from fpet.training.tensorboard import tensorboard_log
@@ -150,7 +150,7 @@ def test_float16_scales_gradients_and_keeps_the_scale(digits: Dataset, tmp_path:
     recipe = Recipe(epochs=2, batch_size=16, lr=1e-2, warmup_epochs=0, precision="float16")
     trained = train(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint")
     run = Run(small_header(backbone), backbone, digits, recipe)
-    state = Checkpoint.load(tmp_path / "run.checkpoint", run.identity)
+    state = RunState.load(tmp_path / "run.checkpoint", run.identity)
     assert state.scaler["scale"] > 1
     run.restore(state)
     assert run.scaler.state_dict() == state.scaler

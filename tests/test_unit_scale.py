@@ -26,7 +26,7 @@ from fpet.registry import keyword_parameters
 from fpet.task import Task, new_model, save_task
 from service.engine import Engine
 from service.metrics import Metrics
-from service.model.work import Group, Work
+from service.model.work import BatchKey, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 IMAGES = torch.randn((6, 3, 16, 16), generator=torch.Generator().manual_seed(0))
@@ -101,7 +101,7 @@ def test_the_service_has_them_share_a_batch(small_files: Files, metrics: Metrics
         made.append(engine.load(Task.load(path), 1))
     assert all(task.family is made[0].family for task in made)
     pixels = torch.randint(0, 256, (5, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    outputs = engine.run(Group(made[0].family, True), [Work(task, image) for task in made for image in pixels])
+    outputs = engine.run(BatchKey(made[0].family, True), [Work(task, image) for task in made for image in pixels])
     for task, own in zip(made, (outputs[:5], outputs[5:10], outputs[10:]), strict=True):
         images = task.header.preprocessing.normalize(pixels, torch.float32)
         logits = Task.load(task.path).build(backbone)(images)

@@ -25,7 +25,7 @@ from service.metrics import Metrics
 from service.model.batch_runner import BatchRunner
 from service.model.loaded import LoadedTask, resident_bytes
 from service.model.unpacked import Unpacked
-from service.model.work import Group, Output, Work
+from service.model.work import BatchKey, Output, Work
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -52,7 +52,7 @@ def unpacked_bytes(task: LoadedTask) -> int:
 
 
 def answers(engine: Engine, works: Sequence[Work]) -> list[Output]:
-    return engine.run(Group(works[0].task.family, reduced=True), works)
+    return engine.run(BatchKey(works[0].task.family, reduced=True), works)
 
 
 @pytest.mark.parametrize("room", [0, 1, 2, 3])
@@ -88,7 +88,7 @@ def test_a_batch_dequantises_each_of_its_tasks_once(small_files: Files, tmp_path
     counted = Counted(0)
     counted.asked = []
     works = [Work(tasks[i], image) for i, image in zip(ORDER, IMAGES, strict=True)]
-    BatchRunner(engine.device, engine.dtype, counted).run(Group(tasks[0].family, True), works)
+    BatchRunner(engine.device, engine.dtype, counted).run(BatchKey(tasks[0].family, True), works)
     assert counted.asked == tasks
 
 

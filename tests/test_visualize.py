@@ -16,7 +16,7 @@ from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.block import attention
 from fpet.cli import main
 from fpet.errors import UnsupportedError
-from fpet.groups import GONE, groups
+from fpet.groups import GONE, token_of_patch
 from fpet.header import Method
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
@@ -72,7 +72,7 @@ def test_groups_are_those_of_matching_by_hand(backbone: Backbone) -> None:
     expected = torch.empty(3, 1 + PATCHES, dtype=torch.long)
     expected[:, odd] = torch.arange(1, 1 + len(odd))
     expected[:, even] = 1 + best
-    found = groups(model, IMAGES)
+    found = token_of_patch(model, IMAGES)
     assert found.dtype == torch.int64
     assert torch.equal(found, expected[:, 1:].view(3, ROWS, COLUMNS))
 
@@ -80,7 +80,7 @@ def test_groups_are_those_of_matching_by_hand(backbone: Backbone) -> None:
 def test_pooled_patches_are_pairs_in_a_row(backbone: Backbone) -> None:
     pairs = torch.tensor([[1, 1, 2, 2], [3, 3, 4, 4], [5, 5, 6, 6], [7, 7, 8, 8]])
     for kind in ("average-pool", "max-pool"):
-        found = groups(model_of(backbone, Method(kind, {"block": 1})), IMAGES)
+        found = token_of_patch(model_of(backbone, Method(kind, {"block": 1})), IMAGES)
         assert torch.equal(found, pairs.expand(3, -1, -1)), kind
 
 
@@ -89,7 +89,7 @@ def test_pooled_patches_are_pairs_in_a_row(backbone: Backbone) -> None:
 def test_groups_are_as_large_as_the_sizes_of_tokens(backbone: Backbone, kind: str, adapter: str) -> None:
     arguments = {"tome": {"r": 3}, "ltmp": {}, "max-pool": {"block": [0, 1]}, "bdm": {"block": [0, 1]}}
     model = model_of(backbone, Method(kind, arguments.get(kind, {"block": 0})), adapter)
-    found = groups(model, IMAGES).flatten(1)
+    found = token_of_patch(model, IMAGES).flatten(1)
     with torch.inference_mode():
         _, size = model.tokens(IMAGES)
     assert size is not None
@@ -106,7 +106,7 @@ def test_patches_that_no_token_holds_are_gone(backbone: Backbone) -> None:
             size[:, -1] = 1e-10  # masked
             return Tokens(tokens.x[:, :14], size)
 
-    found = groups(with_block(backbone, Prune), IMAGES).flatten(1)
+    found = token_of_patch(with_block(backbone, Prune), IMAGES).flatten(1)
     assert torch.equal(found[0], torch.tensor([*range(1, 13), *([GONE] * 4)]))
 
 
@@ -117,14 +117,14 @@ def test_a_patch_in_two_tokens_is_refused(backbone: Backbone) -> None:
 
     model = with_block(backbone, Blur)
     with pytest.raises(UnsupportedError, match="shares out patches"):
-        groups(model, IMAGES)
+        token_of_patch(model, IMAGES)
 
 
 def test_looking_leaves_the_model_as_it_was(backbone: Backbone) -> None:
     model = model_of(backbone, Method("bdm", {"block": 0}))
     with torch.inference_mode():
         before = model(IMAGES)
-        groups(model, IMAGES)
+        token_of_patch(model, IMAGES)
         assert torch.equal(model(IMAGES), before)
     assert not any(block._forward_pre_hooks for block in model.reducer.blocks)
 

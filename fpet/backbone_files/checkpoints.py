@@ -36,14 +36,14 @@ _LISTED = 5  # keys of a checkpoint that a message names, at most
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class WeightsFile:
     """A file's tensors, under the names that they have there, and its description if we wrote it."""
 
     state: dict[str, Tensor]
     description: Description | None = None
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> WeightsFile:
     """Reads a file of weights.
 
     Raises:
@@ -58,11 +58,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         if data[_HEADER_AT : _HEADER_AT + 1] == b"{":
             metadata, state = parse_safetensors(data, path, BackboneError)
-            return Checkpoint(state, Description.of(metadata))
+            return WeightsFile(state, Description.of(metadata))
         if data.startswith(_ZIP) and any(name.endswith(".npy") for name in _members(data)):
-            return Checkpoint(_numpy(data))
+            return WeightsFile(_numpy(data))
         if data.startswith((_ZIP, _PICKLE)):
-            return Checkpoint(_torch(data))
+            return WeightsFile(_torch(data))
     except BackboneError as error:
         named = str(error).startswith(f"{path}: ")
         raise error if named else BackboneError(f"{path}: {error}") from error

@@ -23,7 +23,7 @@ _BLOCKS = re.compile(r"((?:[^.]+\.)*?)blocks\.\d+\.")  # what is before the dots
 _TRANSFORMERS = "embeddings.cls_token"  # alone, or behind the name of the model and a dot
 
 
-def fit(state: Mapping[str, Tensor], vit: Any, grid: Grid | None = None) -> tuple[dict[str, Tensor], Grid | None]:
+def fit_names(state: Mapping[str, Tensor], vit: Any, grid: Grid | None = None) -> tuple[dict[str, Tensor], Grid | None]:
     """Fits a file's weights to a model that timm has made on the meta device, which is changed.
 
     grid: (rows, columns) of the positions in the file, whose names are then timm's; None for a foreign file, whose

@@ -56,7 +56,7 @@ def make_vit(architecture: str, arguments: Mapping[str, object], normalization: 
     return vit.float()  # whatever torch makes by default
 
 
-def blueprint(
+def vit_on_meta(
     architecture: str, arguments: Mapping[str, object], normalization: Mapping[str, Triple] | None = None
 ) -> Any:
     """The timm model on the meta device: shapes without values. Raises as `make_vit` does."""

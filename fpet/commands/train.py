@@ -25,7 +25,7 @@ from fpet.quantize import BITS
 from fpet.task import save_task
 from fpet.training.checkpoint import check_log
 from fpet.training.fit import Fitted, check_fit, checkpoints_of, finish, fit
-from fpet.training.parallel import Group, joined, local_device
+from fpet.training.parallel import Processes, joined, local_device
 from fpet.training.recipe import Recipe
 from fpet.untrained import new_header
 from fpet.words import count
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe: Recipe, group: Group) -> Fitted:
+def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe: Recipe, group: Processes) -> Fitted:
     scales = arguments.search_scale
     for path in _checkpoints(arguments, output):
         check_log(path)

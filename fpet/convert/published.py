@@ -18,7 +18,7 @@ from fpet.backbone import Backbone
 from fpet.errors import UnsupportedError
 from fpet.header import TaskHeader
 from fpet.linear import FULL_PRECISION, LowBitLinear
-from fpet.task import Task, blueprint
+from fpet.task import Task, task_on_meta
 
 MATRICES = {"adaptformer": ("down", "up"), "lora": ("q.down", "q.up", "v.down", "v.up")}
 
@@ -81,7 +81,7 @@ def _fields(header: TaskHeader, backbone: Backbone) -> list[_Field]:
     kind = header.adapter.kind
     if kind not in MATRICES:
         raise UnsupportedError(f"published files hold {' or '.join(MATRICES)}, not {kind}")
-    modules = blueprint(header, backbone.geometry)  # a width takes no memory before the length proves it
+    modules = task_on_meta(header, backbone.geometry)  # a width takes no memory before the length proves it
     depth = backbone.geometry.depth
     names = [f"adapter.blocks.{block}.{matrix}" for block in range(depth) for matrix in MATRICES[kind]]
     head = {"head.weight"} if header.head.bits != FULL_PRECISION else {"head.weight", "head.bias"}

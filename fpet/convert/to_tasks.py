@@ -15,7 +15,7 @@ from fpet.errors import TaskError, UnsupportedError
 from fpet.files import read_bytes, read_regular
 from fpet.header import BackboneRef, Method, TaskHeader
 from fpet.preprocess import Preprocessing
-from fpet.task import blueprint, save_tensors
+from fpet.task import save_tensors, task_on_meta
 from fpet.untrained import at_middle_block, preprocessing_of
 
 
@@ -113,7 +113,7 @@ def _header(
         head=found.head,
         provenance={"converted": origin},
     )
-    if any(name.startswith("reducer.") for name, _ in blueprint(header, backbone.geometry).named_parameters()):
+    if any(name.startswith("reducer.") for name, _ in task_on_meta(header, backbone.geometry).named_parameters()):
         kind = header.reducer.kind
         raise UnsupportedError(f"the token reduction {kind} has weights of its own, which {origin['from']} lacks")
     return header

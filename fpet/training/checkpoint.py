@@ -70,7 +70,7 @@ class Best:
 
 
 @dataclass
-class Checkpoint:
+class RunState:
     """The state of a run after an epoch.
 
     run: what determines the run's result, as JSON; a checkpoint of another run is refused. epoch: how many are done.
@@ -101,7 +101,7 @@ class Checkpoint:
         write_atomically(path, buffer.getvalue(), TaskError)
 
     @classmethod
-    def load(cls, path: Path, run: str) -> Checkpoint:
+    def load(cls, path: Path, run: str) -> RunState:
         """Reads the checkpoint of this run onto the CPU; no code in the file is ever executed.
 
         Raises:

@@ -17,9 +17,9 @@ from fpet.errors import DivergedError, UnsupportedError
 from fpet.evaluate import Evaluation, evaluate
 from fpet.header import Method, TaskHeader
 from fpet.registry import keyword_parameters, refuse_untrainable
-from fpet.task import blueprint
+from fpet.task import task_on_meta
 from fpet.training.checkpoint import run_name
-from fpet.training.parallel import ALONE, Group
+from fpet.training.parallel import ALONE, Processes
 from fpet.training.provenance import check_recordable, provenance
 from fpet.training.recipe import Recipe
 from fpet.training.run import Trained, mixed_precision
@@ -57,7 +57,7 @@ def fit(
     *,
     scales: Sequence[float] = (),
     tensorboard: str | os.PathLike[str] | None = None,
-    group: Group = ALONE,
+    group: Processes = ALONE,
 ) -> Fitted:
     """Trains the task, or with `scales` one task for each and keeps the best on the validation images.
 
@@ -90,7 +90,7 @@ def fit(
     return Fitted(*_best(attempts), tried, paths, dataset, recipe)
 
 
-def _log(group: Group, task: TaskHeader, what: str) -> None:
+def _log(group: Processes, task: TaskHeader, what: str) -> None:
     if group.rank == 0:
         logger.info("%s: %s%s", task.name, _scale_of(task), what)
 
@@ -129,7 +129,7 @@ def check_fit(header: TaskHeader, backbone: Backbone, recipe: Recipe, scales: Se
     """
     mixed_precision(backbone.device, recipe.precision)
     for candidate in _candidates(header, scales):
-        blueprint(candidate, backbone.geometry)
+        task_on_meta(candidate, backbone.geometry)
 
 
 def finish(fitted: Fitted) -> tuple[TaskHeader, Evaluation]:

@@ -13,7 +13,7 @@ from fpet.errors import UnsupportedError
 
 
 @dataclass(frozen=True)
-class Group:
+class Processes:
     """The processes of one training run; by default a process alone. rank: this one, counted from 0; size: of all."""
 
     rank: int = 0
@@ -41,7 +41,7 @@ class Group:
         return each
 
 
-ALONE = Group()
+ALONE = Processes()
 
 
 def local_device(device: str) -> str:
@@ -59,7 +59,7 @@ def local_device(device: str) -> str:
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[Group]:
+def joined(device: torch.device) -> Iterator[Processes]:
     """The group that torchrun started this process in, left at the end of the block; alone without torchrun.
 
     After an error the group is not left: that would wait for processes that wait for this one. torchrun ends them.
@@ -72,7 +72,7 @@ def joined(device: torch.device) -> Iterator[Group]:
         distributed.init_process_group("nccl", device_id=device)
     else:
         distributed.init_process_group("gloo")
-    yield Group(distributed.get_rank(), distributed.get_world_size())
+    yield Processes(distributed.get_rank(), distributed.get_world_size())
     distributed.destroy_process_group()
 
 

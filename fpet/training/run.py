@@ -22,9 +22,9 @@ from fpet.hardware.room import refuse_excess
 from fpet.header import TaskHeader
 from fpet.task import check_backbone, new_model
 from fpet.training.captured_step import captured
-from fpet.training.checkpoint import LOG_COLUMNS, Best, Checkpoint, run_identity
+from fpet.training.checkpoint import LOG_COLUMNS, Best, RunState, run_identity
 from fpet.training.memory import saved_bytes
-from fpet.training.parallel import ALONE, Group
+from fpet.training.parallel import ALONE, Processes
 from fpet.training.recipe import Recipe
 from fpet.vit import AdaptedViT
 from fpet.words import count
@@ -58,7 +58,7 @@ class Run:
     """
 
     def __init__(
-        self, header: TaskHeader, backbone: Backbone, dataset: Dataset, recipe: Recipe, group: Group = ALONE
+        self, header: TaskHeader, backbone: Backbone, dataset: Dataset, recipe: Recipe, group: Processes = ALONE
     ) -> None:
         self.recipe, self.group = recipe, group
         self.preprocessing = header.preprocessing
@@ -94,7 +94,7 @@ class Run:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: RunState) -> None:
         """Goes back to where a run of the same identity stood."""
         self.tuned.load_state_dict(checkpoint.weights)
         self.optimizer.load_state_dict(checkpoint.optimizer)
@@ -102,9 +102,9 @@ class Run:
         self.epoch, self.best, self.log = checkpoint.epoch, checkpoint.best, checkpoint.log
         self.memory = checkpoint.memory
 
-    def state(self) -> Checkpoint:
+    def state(self) -> RunState:
         """Where the run stands."""
-        return Checkpoint(
+        return RunState(
             run=self.identity,
             epoch=self.epoch,
             weights=self.tuned.state_dict(),

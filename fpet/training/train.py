@@ -16,8 +16,8 @@ from fpet.data import Dataset
 from fpet.errors import TaskError
 from fpet.files import exists
 from fpet.header import TaskHeader
-from fpet.training.checkpoint import Checkpoint, check_log
-from fpet.training.parallel import ALONE, Group
+from fpet.training.checkpoint import RunState, check_log
+from fpet.training.parallel import ALONE, Processes
 from fpet.training.randomness import random_state_kept
 from fpet.training.recipe import Recipe
 from fpet.training.run import Run, Trained
@@ -36,7 +36,7 @@ def train(
     checkpoint: str | os.PathLike[str],
     *,
     tensorboard: str | os.PathLike[str] | None = None,
-    group: Group = ALONE,
+    group: Processes = ALONE,
 ) -> Trained:
     """Trains a fresh model of the task that `header` describes, on the backbone's device.
 
@@ -72,7 +72,7 @@ def train(
 
 def _resume(run: Run, checkpoint: Path) -> None:
     if exists(checkpoint, TaskError):
-        run.restore(Checkpoint.load(checkpoint, run.identity))
+        run.restore(RunState.load(checkpoint, run.identity))
     # After this all have read it: the first process may remove the checkpoint of a finished run.
     _refuse_differences(run, checkpoint)
 

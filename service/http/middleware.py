@@ -60,7 +60,7 @@ class Observed:
                 self.body_budget.give_back(exchange)
                 if UNTAKEN in scope["state"] and exchange.error_type is None:
                     gone = ClientGoneError("the client did not read its answer")
-                    exchange.status = failed(gone, exchange, self.metrics).status
+                    exchange.status = record_failure(gone, exchange, self.metrics).status
                 if "route" not in scope:
                     self.find_route(scope)
                 exchange.end(scope, time.perf_counter() - started)
@@ -93,7 +93,7 @@ class Observed:
                 check(scope)
             await self.app(scope, arriving, leaving)
         except Exception as error:
-            failure = failed(error, exchange, self.metrics)
+            failure = record_failure(error, exchange, self.metrics)
             if answering:
                 raise  # half an answer is out: only closing the connection can tell the client
             await failure.response()(scope, arriving, leaving)
@@ -103,7 +103,7 @@ class Observed:
             lingering = LingeringClose(scope, receive, send, 0)  # nor for the rest of a body
             # The outcome is unknown: a change may still be made.
             stopped = NotReadyError("the service stopped before it had an answer", passing=False)
-            await failed(stopped, exchange, self.metrics).response()(scope, arriving, leaving)
+            await record_failure(stopped, exchange, self.metrics).response()(scope, arriving, leaving)
 
     def _begin_answer(self, exchange: Exchange, start: Message, *, closing: bool) -> None:
         """Adds the headers that every answer has."""
@@ -130,7 +130,7 @@ class Observed:
             observe(exchange)
 
 
-def failed(error: Exception, exchange: Exchange, metrics: Metrics) -> Failure:
+def record_failure(error: Exception, exchange: Exchange, metrics: Metrics) -> Failure:
     """The answer to an error, which is counted in the metrics and noted in the exchange."""
     failure = Failure.of(error)
     exchange.error_type = failure.error_type

@@ -15,7 +15,7 @@ from fpet.preprocess import normalize
 from service.model.captures import Captures
 from service.model.heads import outputs
 from service.model.unpacked import Unpacked
-from service.model.work import Group, Output, Work
+from service.model.work import BatchKey, Output, Work
 
 ForwardPath = Literal["mixed", "captured", "folded"]
 
@@ -40,7 +40,7 @@ class BatchRunner:
         self._unpacked = unpacked
         self._captures = captures
 
-    def run(self, group: Group, works: Sequence[Work]) -> BatchResult:
+    def run(self, group: BatchKey, works: Sequence[Work]) -> BatchResult:
         """The batch's outputs, one an image, each by its own task, and what they took; all tasks are of the group's
         family."""
         started = time.perf_counter()
@@ -56,7 +56,7 @@ class BatchRunner:
             answers = outputs([work.task for work in works], weights, embeddings, tokens)
         return BatchResult(answers, time.perf_counter() - started, path)
 
-    def timed(self, group: Group, works: Sequence[Work]) -> BatchResult:
+    def timed(self, group: BatchKey, works: Sequence[Work]) -> BatchResult:
         """As `run`, to compare its time with others.
 
         The seconds are the thread's CPU time if the calling thread alone computes, on a CPU: wall-clock time would
@@ -75,7 +75,9 @@ class BatchRunner:
         torch.stack(list(images), out=batch)
         return batch.to(self._device, non_blocking=pinned)
 
-    def _features(self, group: Group, each: Sequence[Weights], images: Tensor) -> tuple[Tensor, list[int], ForwardPath]:
+    def _features(
+        self, group: BatchKey, each: Sequence[Weights], images: Tensor
+    ) -> tuple[Tensor, list[int], ForwardPath]:
         """Embeddings [B, C] of normalised images [B, 3, H, W], each by its own task's weights; tokens of each."""
         family, reduced = group.family, group.reduced
         tokens = [family.tokens_out if reduced else family.tokens_in] * len(images)

@@ -18,8 +18,8 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Group:
-    """What the images of a batch have in common; dtype: of their pixels. A folded task has groups of its own."""
+class BatchKey:
+    """What the images of a batch have in common; dtype: of their pixels. A folded task has keys of its own."""
 
     family: Family
     reduced: bool

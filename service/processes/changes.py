@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from service.errors import NotReadyError, ServiceError
-from service.processes.messages import Message
+from service.processes.messages import PeerMessage
 from service.processes.peers import LATER, Peers, Silence
 from service.runtime import Runtime
 from service.tasks.entry import EntrySnapshot
@@ -134,17 +134,17 @@ class Changes:
                     await self._require_ready()
                     await self._tell(task)
 
-    async def follow(self, asked: Message) -> Message:
+    async def follow(self, asked: PeerMessage) -> PeerMessage:
         """Repeats a change that the first process tells of; the answer is empty, or says why it was not made here."""
         state = _State.parse(asked.head)
         try:
             await self._repeat(state, asked.body)
         except ServiceError as error:
-            return Message(error.message)
+            return PeerMessage(error.message)
         except Exception:
             logger.exception("a change of the task %s cannot be followed", state.task)
-            return Message("an internal error; the log has it")
-        return Message()
+            return PeerMessage("an internal error; the log has it")
+        return PeerMessage()
 
     @asynccontextmanager
     async def _own_turn(self) -> AsyncIterator[None]:
@@ -187,7 +187,7 @@ class Changes:
     async def _ask(self, state: _State) -> str | None:
         content = self._runtime.catalog.entries.take_content(state.entry.digest if state.entry else None)
         try:
-            answers = await self._peers.ask(CHANGE, Message(asdict(state), content), LATER)
+            answers = await self._peers.ask(CHANGE, PeerMessage(asdict(state), content), LATER)
         except TimeoutError as error:
             return str(error)
         reasons = (answer.value if isinstance(answer, Silence) else answer.head for answer in answers)

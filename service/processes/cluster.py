@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from service.errors import NotReadyError
 from service.processes.changes import CHANGE, Changes
-from service.processes.messages import Message
+from service.processes.messages import PeerMessage
 from service.processes.peers import AT_ONCE, Answer, Peers, Silence
 from service.processes.sums import Sums, pack
 from service.runtime import Runtime, Status
@@ -90,8 +90,8 @@ class Cluster:
         every = [self._health(), *others]
         return Health(max((one.status for one in every), key=_WORST_LAST.index), any(one.stuck for one in every))
 
-    def _health_of(self, answer: Message | Silence) -> Health:
-        if isinstance(answer, Message):
+    def _health_of(self, answer: PeerMessage | Silence) -> Health:
+        if isinstance(answer, PeerMessage):
             return Health(**answer.head)
         if answer is Silence.STARTING:
             return Health("starting", stuck=False)
@@ -122,7 +122,7 @@ class Cluster:
         if Silence.UNASKED in answers:
             raise NotReadyError("one of the processes cannot be asked")
         own = self.runtime.metrics.registry
-        return Sums(own, [one.body for one in answers if isinstance(one, Message)]) if answers else own
+        return Sums(own, [one.body for one in answers if isinstance(one, PeerMessage)]) if answers else own
 
     async def _follow(self) -> None:
         await self.runtime.warm.wait()
@@ -140,14 +140,14 @@ class Cluster:
         runtime = self.runtime
         return Health(runtime.status, stuck=runtime.batcher.longest > runtime.settings.stuck_seconds)
 
-    async def _own_health(self, _: Message) -> Message:
-        return Message(asdict(self._health()))
+    async def _own_health(self, _: PeerMessage) -> PeerMessage:
+        return PeerMessage(asdict(self._health()))
 
-    async def _own_metrics(self, _: Message) -> Message:
-        return Message(body=await asyncio.to_thread(pack, self.runtime.metrics.registry))
+    async def _own_metrics(self, _: PeerMessage) -> PeerMessage:
+        return PeerMessage(body=await asyncio.to_thread(pack, self.runtime.metrics.registry))
 
-    async def _own_end(self, _: Message) -> Message:
+    async def _own_end(self, _: PeerMessage) -> PeerMessage:
         """Answers once no request is left in this process; at once if it is not draining, as when the other fails."""
         if self.runtime.status == "draining":
             await self._drained.wait()
-        return Message()
+        return PeerMessage()

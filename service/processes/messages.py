@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 _AT_ONCE = 2**20  # bytes: a long body is not held once more in a buffer
 
 
-class Message(NamedTuple):
+class PeerMessage(NamedTuple):
     """head: a value of JSON's types; body: bytes."""
 
     head: Any = None
     body: bytes = b""
 
 
-async def send(writer: StreamWriter, message: Message) -> None:
+async def send(writer: StreamWriter, message: PeerMessage) -> None:
     """Writes one message."""
     head = json.dumps(message.head).encode()
     writer.write(f"{len(head)} {len(message.body)}\n".encode() + head)
@@ -27,14 +27,14 @@ async def send(writer: StreamWriter, message: Message) -> None:
     await writer.drain()
 
 
-async def receive(reader: StreamReader) -> Message:
+async def receive(reader: StreamReader) -> PeerMessage:
     """Reads one message.
 
     Raises:
         IncompleteReadError: if the connection ends before the message does.
     """
     head, body = map(int, (await reader.readuntil(b"\n")).split())
-    return Message(json.loads(await reader.readexactly(head)), await _read(reader, body))
+    return PeerMessage(json.loads(await reader.readexactly(head)), await _read(reader, body))
 
 
 async def _read(reader: StreamReader, count: int) -> bytes:

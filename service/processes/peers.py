@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from service.processes.messages import Message, receive, send
+from service.processes.messages import PeerMessage, receive, send
 
-NOTHING = Message()
+NOTHING = PeerMessage()
 # Called with the message of a request; returns the answer.
-Answer = Callable[[Message], Awaitable[Message]]
+Answer = Callable[[PeerMessage], Awaitable[PeerMessage]]
 
 # Timeouts in seconds. Shorter than that of a Kubernetes probe by default, which is one second.
 AT_ONCE = 0.8
@@ -94,7 +94,7 @@ class Peers:
             with suppress(FileNotFoundError):  # the folder may be gone
                 path.touch()  # newer Pythons remove it, by which the others tell that this one has been there
 
-    async def ask(self, word: str, about: Message = NOTHING, seconds: float = SOON) -> list[Message | Silence]:
+    async def ask(self, word: str, about: PeerMessage = NOTHING, seconds: float = SOON) -> list[PeerMessage | Silence]:
         """What each of the others answers, or why it does not.
 
         Raises:
@@ -103,11 +103,11 @@ class Peers:
         others = (number for number in range(self.count) if number != self.number)
         return list(await asyncio.gather(*(self._ask(number, word, about, seconds) for number in others)))
 
-    async def ask_first(self, word: str, about: Message, seconds: float) -> Message | Silence:
+    async def ask_first(self, word: str, about: PeerMessage, seconds: float) -> PeerMessage | Silence:
         """What the first process answers, or why it does not; raises as `ask` does."""
         return await self._ask(0, word, about, seconds)
 
-    async def _ask(self, number: int, word: str, about: Message, seconds: float) -> Message | Silence:
+    async def _ask(self, number: int, word: str, about: PeerMessage, seconds: float) -> PeerMessage | Silence:
         try:
             async with asyncio.timeout(seconds):
                 told = await _ask(self._socket(number), word, about)
@@ -127,7 +127,7 @@ class Peers:
 ALONE = Peers()
 
 
-async def _ask(socket: Path, word: str, about: Message) -> Message | Silence:
+async def _ask(socket: Path, word: str, about: PeerMessage) -> PeerMessage | Silence:
     try:
         reader, writer = await asyncio.open_unix_connection(socket)
     except FileNotFoundError:

@@ -8,8 +8,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.types import Message as Event
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.auth import check_admin
 from service.deadline import Deadline
@@ -17,7 +16,7 @@ from service.errors import NotReadyError
 from service.http.exchange import Exchange
 from service.http.request_id import HEADER
 from service.inputs import read_body
-from service.processes.messages import Message
+from service.processes.messages import PeerMessage
 from service.processes.peers import LATER, Peers, Silence
 from service.routes import admin, v2_repository
 from service.routes.changes import authorized
@@ -64,24 +63,24 @@ class ToFirst:
         await application_of(request).cluster.require_ready()
         deadline = Deadline.after(self._settings.deadline)
         body = await read_body(request, deadline, self._settings.max_task_bytes, may_be_empty=True)
-        told = await self._ask_first(Message(_request(scope), body))
-        response = Response(told.body, told.head["status"])
-        headers = told.head["headers"]
+        reply = await self._ask_first(PeerMessage(_request(scope), body))
+        response = Response(reply.body, reply.head["status"])
+        headers = reply.head["headers"]
         response.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         await response(scope, receive, send)
 
-    async def _ask_first(self, asked: Message) -> Message:
+    async def _ask_first(self, request: PeerMessage) -> PeerMessage:
         try:
             # As long as the first waits for its turn, for another's change that begins before, and for the others.
-            told = await self._peers.ask_first(REQUEST, asked, self._settings.deadline + 2 * LATER)
+            reply = await self._peers.ask_first(REQUEST, request, self._settings.deadline + 2 * LATER)
         except TimeoutError as error:
             raise NotReadyError(f"{error}; the change may be made all the same", passing=False) from error
-        if told is Silence.LOST:
+        if reply is Silence.LOST:
             lost = "the process that changes tasks ended before it had answered; the change may have been made"
             raise NotReadyError(lost, passing=False)
-        if isinstance(told, Silence):
+        if isinstance(reply, Silence):
             raise NotReadyError("the process that changes tasks is not there", passing=True)
-        return told
+        return reply
 
 
 def changes(scope: Scope) -> bool:
@@ -91,9 +90,9 @@ def changes(scope: Scope) -> bool:
     return find_route(scope, _ROUTES)
 
 
-async def answer(app: ASGIApp, asked: Message) -> Message:
+async def answer(app: ASGIApp, request: PeerMessage) -> PeerMessage:
     """The answer of the first process's application to a request that another process received."""
-    head = asked.head
+    head = request.head
     scope = {
         **head,
         "type": "http",
@@ -102,22 +101,22 @@ async def answer(app: ASGIApp, asked: Message) -> Message:
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head["headers"]],
         "state": {},
     }
-    messages: list[Event] = [{"type": "http.request", "body": asked.body, "more_body": False}]
-    sent: list[Event] = []
+    messages: list[Message] = [{"type": "http.request", "body": request.body, "more_body": False}]
+    sent: list[Message] = []
 
-    async def receive() -> Event:
+    async def receive() -> Message:
         if not messages:
             await asyncio.Event().wait()  # nobody leaves: the other process waits for the answer
         return messages.pop()
 
-    async def send(message: Event) -> None:
+    async def send(message: Message) -> None:
         sent.append(message)
 
     await app(scope, receive, send)
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in sent[0]["headers"]]
     own = [(name, value) for name, value in headers if name.lower() not in _OWN]
     content = b"".join(message.get("body", b"") for message in sent)
-    return Message({"status": sent[0]["status"], "headers": own}, content)
+    return PeerMessage({"status": sent[0]["status"], "headers": own}, content)
 
 
 def _request(scope: Scope) -> dict[str, Any]:
