@@ -38,7 +38,7 @@ class Evaluation:
     tokens_vary: bool
 
     @property
-    def tokens(self) -> str:
+    def tokens_in_words(self) -> str:
         """What becomes of the tokens, such as `197 -> 99 tokens`."""
         left = f"{self.tokens_out:.1f} tokens on average" if self.tokens_vary else f"{self.tokens_out} tokens"
         return f"{self.tokens_in} -> {left}"
@@ -96,12 +96,12 @@ class Confusion:
 class Tally:
     """A model's answers beside the classes of the images, with its token reduction and without any.
 
-    tokens: left of an image by that reduction, a mean.
+    mean_tokens_out: tokens of an image that this reduction leaves, a mean.
     """
 
     reduced: Confusion
     unreduced: Confusion
-    tokens: float
+    mean_tokens_out: float
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,14 @@ class Answers:
     """What a task takes each test image for, in the order of the split; on the CPU.
 
     reduced, unreduced: int64 [N], indices into the labels, with the task's token reduction and without any;
-    probabilities: float32 [N], of the answers in `reduced`; tokens: int64 [N], left by that reduction; reduces: whether
-    the task has one; if not, both are the same.
+    probabilities: float32 [N], of the answers in `reduced`; tokens_out: int64 [N], left by that reduction; reduces:
+    whether the task has one; if not, both are the same.
     """
 
     reduced: Tensor
     unreduced: Tensor
     probabilities: Tensor
-    tokens: Tensor
+    tokens_out: Tensor
     reduces: bool
 
 
@@ -135,7 +135,7 @@ def summary(model: AdaptedViT, counted: Tally) -> Evaluation:
         accuracy_unreduced=int((unreduced == targets).sum()) / images,
         agreement=int((reduced == unreduced).sum()) / images,
         tokens_in=model.tokens_in,
-        tokens_out=counted.tokens if model.reducer.tokens_vary else model.tokens_out,
+        tokens_out=counted.mean_tokens_out if model.reducer.tokens_vary else model.tokens_out,
         tokens_vary=model.reducer.tokens_vary,
     )
 
@@ -149,7 +149,7 @@ def tally(model: AdaptedViT, split: Split, given: Answers) -> Tally:
     classes = len(next(model.head.parameters()))
     split.check_targets(classes)
     reduced, unreduced = (Confusion(split.targets, one, classes) for one in (given.reduced, given.unreduced))
-    return Tally(reduced, unreduced, float(given.tokens.double().mean()))
+    return Tally(reduced, unreduced, float(given.tokens_out.double().mean()))
 
 
 @torch.inference_mode()

@@ -90,17 +90,18 @@ def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor,
     return pair[0], pair[1]
 
 
-def normalize(images: Tensor, each: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
+def normalize(images: Tensor, preprocessings: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
     """As `Preprocessing.normalize`, the i-th image by the i-th preprocessing; raises the same."""
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise TypeError(
             f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {described(images)}"
         )
-    if not each:
+    if not preprocessings:
         return images.to(dtype)
-    mean, std = _constants(each[0].mean, each[0].std, images.device)
-    if any(one != each[0] for one in each):  # what all have in common broadcasts, which is cheaper than a row an image
-        rows = zip(*(_constants(one.mean, one.std, images.device) for one in each), strict=True)
+    mean, std = _constants(preprocessings[0].mean, preprocessings[0].std, images.device)
+    # What all have in common broadcasts, which is cheaper than a row an image.
+    if any(one != preprocessings[0] for one in preprocessings):
+        rows = zip(*(_constants(one.mean, one.std, images.device) for one in preprocessings), strict=True)
         mean, std = map(torch.cat, rows)
     # In place: each operator, and each tensor that is freed, releases the interpreter's lock.
     return images.float().div_(255).sub_(mean).div_(std).to(dtype)

@@ -49,7 +49,7 @@ class Catalog:
         """The content of a task file; raises TaskError if it cannot be read."""
         return self._files.read(path)
 
-    def repeat(self, name: str, snapshot: EntrySnapshot | None, content: bytes) -> None:
+    def apply_snapshot(self, name: str, snapshot: EntrySnapshot | None, content: bytes) -> None:
         """Makes a task's entry equal to that of the process that made the change; None removes it.
 
         content: of its file, if that process still had it; else the file is read if it is to serve anew.
@@ -122,7 +122,7 @@ class Catalog:
             StorageError: if the file cannot be written, or the folder is gone.
         """
         entry = self._entry_or_new(name)
-        same = entry.serving(data)
+        same = entry.task_if_same(data)
         try:
             loaded = same or self._builder.build(entry, data)
         except FpetError as error:
@@ -158,7 +158,7 @@ class Catalog:
         if status_of(entry.path) is None or not (entry.state == "loading" or self._looked_at.differs(entry.path)):
             return False
         try:
-            return not entry.serving(self._files.read(entry.path))  # the same if only its permissions changed
+            return not entry.task_if_same(self._files.read(entry.path))  # the same if only its permissions changed
         except TaskError:
             return True
 
@@ -177,7 +177,7 @@ class Catalog:
             self.entries.put(Entry(name, paths[name], "loading", wanted=True))
         return gone + [entry.name for entry in self.entries.all() if self._is_due(entry)]
 
-    def look(self, name: str) -> Entry | None:
+    def reload_if_due(self, name: str) -> Entry | None:
         """Puts the file of a task into service if it is due, and returns what became of it; None if not.
 
         The same bytes again stay what they are. A file may still be on its way: that it cannot serve is said once two
@@ -186,7 +186,7 @@ class Catalog:
         entry = self.entries.find(name)
         if entry is None or not self._is_due(entry):
             return None
-        return self._take(entry, final=not self._looked_at.differs(entry.path))
+        return self._reload(entry, final=not self._looked_at.differs(entry.path))
 
     def _entry_or_new(self, name: str) -> Entry:
         """The task of that name, or else what it would begin as, which is none of the entries yet."""
@@ -195,7 +195,7 @@ class Catalog:
     def _is_due(self, entry: Entry) -> bool:
         return entry.wanted and (entry.state == "loading" or self._looked_at.differs(entry.path))
 
-    def _take(self, entry: Entry, *, final: bool) -> Entry:
+    def _reload(self, entry: Entry, *, final: bool) -> Entry:
         """Reads a task's file, and builds the task unless its bytes are those that serve. final: nobody writes it."""
         entry = self._begin(entry)
         try:
@@ -203,7 +203,7 @@ class Catalog:
             # Written in place: it may be whole by its length, and half of the one before.
             if self._looked_at.differs(entry.path):
                 raise TaskError(f"{entry.path}: the file changed while it was read")
-            if entry.serving(data):
+            if entry.task_if_same(data):
                 return self.entries.put(replace(entry, state="loaded"))
             built = self._builder.build(entry, data)
         except Exception as error:

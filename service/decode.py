@@ -72,7 +72,7 @@ class Decoder:
         return FairSemaphore(1)
 
     async def decode(
-        self, images: Sequence[bytes], each: Sequence[Preprocessing], kind: Hashable = None
+        self, images: Sequence[bytes], preprocessings: Sequence[Preprocessing], kind: Hashable = None
     ) -> list[list[Tensor]]:
         """For each image uint8 [3, H, W] as each preprocessing asks for; an image is decoded once.
 
@@ -82,12 +82,12 @@ class Decoder:
             BadImageError, TooLargeError, UnsupportedTypeError: saying which image it is if there are several.
         """
         if len(images) == 1:  # as most requests have; a task would be most of the cost
-            return [await self._in_turn(images[0], each, kind, "")]
+            return [await self._in_turn(images[0], preprocessings, kind, "")]
         waiting = asyncio.Semaphore(self.ahead)
 
         async def decoded(index: int, data: bytes) -> list[Tensor]:
             async with waiting:
-                return await self._in_turn(data, each, kind, f"image {index}: ")
+                return await self._in_turn(data, preprocessings, kind, f"image {index}: ")
 
         decoding = [asyncio.ensure_future(decoded(index, data)) for index, data in enumerate(images)]
         try:
@@ -96,30 +96,32 @@ class Decoder:
             for one in decoding:
                 one.cancel()  # those whose turn has not come need not be decoded
 
-    async def _in_turn(self, data: bytes, each: Sequence[Preprocessing], kind: Hashable, name: str) -> list[Tensor]:
+    async def _in_turn(
+        self, data: bytes, preprocessings: Sequence[Preprocessing], kind: Hashable, name: str
+    ) -> list[Tensor]:
         loop = asyncio.get_running_loop()
         try:
             async with self._slots.slot(kind):
-                return await loop.run_in_executor(self.pool, self._pixels, data, each, name, self.at_once)
+                return await loop.run_in_executor(self.pool, self._pixels, data, preprocessings, name, self.at_once)
         except _LargeError:
             async with self._slots_of_large.slot(kind):
-                return await loop.run_in_executor(self.large, self._pixels_of_large, data, each, name)
+                return await loop.run_in_executor(self.large, self._pixels_of_large, data, preprocessings, name)
 
-    def _pixels_of_large(self, data: bytes, each: Sequence[Preprocessing], name: str) -> list[Tensor]:
+    def _pixels_of_large(self, data: bytes, preprocessings: Sequence[Preprocessing], name: str) -> list[Tensor]:
         try:
-            return self._pixels(data, each, name, self.max_pixels)
+            return self._pixels(data, preprocessings, name, self.max_pixels)
         finally:
             return_freed_memory()  # up to a gigabyte, which no other work would use again
 
-    def _pixels(self, data: bytes, each: Sequence[Preprocessing], name: str, at_once: int) -> list[Tensor]:
+    def _pixels(self, data: bytes, preprocessings: Sequence[Preprocessing], name: str, at_once: int) -> list[Tensor]:
         try:
             image = decode_image(data, self.formats, self.max_pixels, at_once)
         except ServiceError as error:
             raise type(error)(name + error.message) from error
         # Normalisation is the model's business: most tasks take the same pixels.
-        resized = {(one.size, one.interpolation): one for one in each}
+        resized = {(one.size, one.interpolation): one for one in preprocessings}
         pixels = {key: one.resize(image) for key, one in resized.items()}
-        return [pixels[one.size, one.interpolation] for one in each]
+        return [pixels[one.size, one.interpolation] for one in preprocessings]
 
 
 class _LargeError(Exception):

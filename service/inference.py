@@ -91,8 +91,8 @@ class Inferences:
             self._batcher.top_up(reservation, len(tasks) * len(images))
             admitted = loop.time()
             async with deadline.limit():
-                each = [task.header.preprocessing for task in tasks]
-                pixels = await self._decoder.decode(images, each, tasks[0].header.name)
+                preprocessings = [task.header.preprocessing for task in tasks]
+                pixels = await self._decoder.decode(images, preprocessings, tasks[0].header.name)
             decoded = loop.time() - admitted
             self._metrics.decode_seconds.observe(decoded)
             own = zip(tasks, zip(*pixels, strict=True), strict=True)

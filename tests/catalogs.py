@@ -22,4 +22,4 @@ def catalog_of(folder: Path, metrics: Metrics, *, keeps_content: bool = False) -
 
 def scan(catalog: Catalog) -> list[Entry]:
     """Looks at all that is due, and says what became of it."""
-    return [entry for name in catalog.due() if (entry := catalog.look(name))]
+    return [entry for name in catalog.due() if (entry := catalog.reload_if_due(name))]

@@ -117,8 +117,8 @@ async def test_a_batch_that_failed_holds_no_memory(
     left: list[int] = []
     features = Template.features
 
-    def noted(self: Template, each: Sequence[Weights], images: Tensor, *, reduced: bool) -> Tensor:
-        output = features(self, each, images, reduced=reduced)
+    def noted(self: Template, weights: Sequence[Weights], images: Tensor, *, reduced: bool) -> Tensor:
+        output = features(self, weights, images, reduced=reduced)
         embeddings.append(weakref.ref(output))
         return output
 

@@ -69,7 +69,7 @@ def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reduce
     assert evaluation.agreement == (reduced == plain).sum() / 60
     assert (evaluation.tokens_in, evaluation.tokens_out) == (model.tokens_in, model.tokens_out)
     left = f"{model.tokens_out}.0 tokens on average" if reducer.kind == "ltmp" else f"{model.tokens_out} tokens"
-    assert evaluation.tokens == f"{model.tokens_in} -> {left}"
+    assert evaluation.tokens_in_words == f"{model.tokens_in} -> {left}"
 
 
 def test_what_each_image_kept_is_averaged(digits: Dataset) -> None:
@@ -83,10 +83,10 @@ def test_what_each_image_kept_is_averaged(digits: Dataset) -> None:
         lengths = [model.tokens(image[None]).x.shape[1] for image in normalised]  # alone, no image is padded
     assert len(set(lengths)) > 2
     given = answers(model, digits.test, header.preprocessing, batch_size=7)
-    assert given.tokens.tolist() == lengths
+    assert given.tokens_out.tolist() == lengths
     evaluation = summary(model, tally(model, digits.test, given))
     assert evaluation.tokens_out == sum(lengths) / 60 < model.tokens_out
-    assert evaluation.tokens == f"17 -> {sum(lengths) / 60:.1f} tokens on average"
+    assert evaluation.tokens_in_words == f"17 -> {sum(lengths) / 60:.1f} tokens on average"
 
 
 def test_neither_batch_size_nor_training_mode_matters(digits: Dataset) -> None:

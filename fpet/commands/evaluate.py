@@ -148,7 +148,7 @@ def _lines(
     balanced, balanced_unreduced = counted.reduced.balanced_accuracy, counted.unreduced.balanced_accuracy
     lines = [
         f"{task.header.name} on {count(evaluation.images, 'test image')} of {dataset.name}",
-        f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({evaluation.tokens})",
+        f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({evaluation.tokens_in_words})",
         f"balanced {balanced:.4f}  with its token reduction: the mean of the classes' accuracies",
         f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
         f"balanced {balanced_unreduced:.4f}  without token reduction",

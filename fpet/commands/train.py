@@ -170,7 +170,7 @@ def _save(output: Path, fitted: Fitted) -> None:
     print(
         f"{output}: {scale}epoch {fitted.trained.epoch} of {fitted.recipe.epochs}, "
         f"validation accuracy {fitted.trained.accuracy:.4f}, "
-        f"test accuracy {tested.accuracy:.4f} ({tested.tokens}), "
+        f"test accuracy {tested.accuracy:.4f} ({tested.tokens_in_words}), "
         f"{tested.accuracy_unreduced:.4f} without token reduction"
     )
 

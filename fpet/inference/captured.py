@@ -52,23 +52,23 @@ class Captured:
         with self._graphs.lock, torch.inference_mode():
             self._replays[mixed, reduced] = self._graphs.capture(lambda: model.features(self._images))
 
-    def features(self, each: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
+    def features(self, weights: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
         """As `Template.features`, by a forward that was captured, of no more images than it is for.
 
         Raises:
             ValueError: for more images, or as `Template.features`.
             UnsupportedError: as `Template.features`.
         """
-        self._template.check(each, images)
-        mixed, count, most = is_mixed(each), len(images), len(self._images)
+        self._template.check(weights, images)
+        mixed, count, most = is_mixed(weights), len(images), len(self._images)
         if count > most:
             raise ValueError(f"{count} images, captured for at most {most}")
         replay = self._replays[mixed, reduced]
         with self._graphs.lock, torch.inference_mode():
             # Rows from `count` on hold older inputs: they are computed with, and left out of the result.
             if mixed:
-                torch.stack([weights.flat for weights in each], out=self._flat[:count])
+                torch.stack([one.flat for one in weights], out=self._flat[:count])
             else:
-                self._flat[0].copy_(each[0].flat)
+                self._flat[0].copy_(weights[0].flat)
             self._images[:count].copy_(images)
             return replay()[:count].clone()  # before another forward takes its memory

@@ -107,25 +107,25 @@ class Template:
         self._check_length(flat)
         return self._models[reduced].filled([place.of(flat) for place in self._places])
 
-    def features(self, each: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
+    def features(self, weights: Sequence[Weights], images: Tensor, *, reduced: bool = True) -> Tensor:
         """Pooled embeddings [B, C] of normalised images [B, 3, H, W], the i-th image by the i-th task's weights.
 
         Raises:
             ValueError: if there are not as many weights as images, or none.
             UnsupportedError: as `model`.
         """
-        self.check(each, images)
-        program = self._programs.get((is_mixed(each), reduced))
+        self.check(weights, images)
+        program = self._programs.get((is_mixed(weights), reduced))
         if program is None or torch.is_grad_enabled() or torch.is_autocast_enabled(images.device.type):
-            return self.batched(each, reduced=reduced).features(images)
-        return program.features(Batch(images, _stacked(each)))
+            return self.batched(weights, reduced=reduced).features(images)
+        return program.features(Batch(images, _stacked(weights)))
 
-    def batched(self, each: Sequence[Weights], *, reduced: bool = True) -> AdaptedViT:
+    def batched(self, weights: Sequence[Weights], *, reduced: bool = True) -> AdaptedViT:
         """The model, without its head, of a batch with the i-th task's weights for its i-th image; as `model`.
 
         Where all are the same, nothing is stacked.
         """
-        return self.model(_stacked(each), reduced=reduced)
+        return self.model(_stacked(weights), reduced=reduced)
 
     def trace(self, examples: Sequence[Sequence[Weights]]) -> None:
         """Makes a program (`fpet.inference.programs`), which `features` runs from then on for batches like the
@@ -142,23 +142,23 @@ class Template:
             raise UnsupportedError("each image decides how many tokens it keeps, which no program of TorchScript can")
         made = {}
         for reduced, skeleton in self._models.items():
-            tried = [self._example(each, reduced) for each in examples]
+            tried = [self._example(weights, reduced) for weights in examples]
             made[is_mixed(examples[0]), reduced] = Program(skeleton.model, self._empty, tried)
         self._programs |= made  # together, since the times of the two are compared
 
     @torch.inference_mode()
-    def _example(self, each: Sequence[Weights], reduced: bool) -> tuple[Batch, Tensor]:
+    def _example(self, weights: Sequence[Weights], reduced: bool) -> tuple[Batch, Tensor]:
         """A batch of noise, and the answer of the forward in Python to it."""
-        model = self.batched(each, reduced=reduced)
-        images = noise(model.vit, len(each))
-        return Batch(images, _stacked(each)), model.features(images)
+        model = self.batched(weights, reduced=reduced)
+        images = noise(model.vit, len(weights))
+        return Batch(images, _stacked(weights)), model.features(images)
 
-    def check(self, each: Sequence[Weights], images: Tensor) -> None:
+    def check(self, weights: Sequence[Weights], images: Tensor) -> None:
         """Raises ValueError and UnsupportedError, as `features` would."""
-        if not each or len(each) != len(images):
-            raise ValueError(f"each image has its weights: there are {len(each)} for {len(images)} images")
-        for weights in each:
-            self._check_length(weights.flat)
+        if not weights or len(weights) != len(images):
+            raise ValueError(f"each image has its weights: there are {len(weights)} for {len(images)} images")
+        for one in weights:
+            self._check_length(one.flat)
 
     def _check_length(self, flat: Tensor) -> None:
         if flat.shape[-1] != self._numbers:
@@ -167,14 +167,14 @@ class Template:
             )
 
 
-def is_mixed(each: Sequence[Weights]) -> bool:
+def is_mixed(weights: Sequence[Weights]) -> bool:
     """Whether images have different weights."""
-    return any(weights is not each[0] for weights in each)
+    return any(one is not weights[0] for one in weights)
 
 
-def _stacked(each: Sequence[Weights]) -> Tensor:
+def _stacked(weights: Sequence[Weights]) -> Tensor:
     """[P] of all, or [B, P] if they differ."""
-    return torch.stack([weights.flat for weights in each]) if is_mixed(each) else each[0].flat
+    return torch.stack([one.flat for one in weights]) if is_mixed(weights) else weights[0].flat
 
 
 def _shape(registry: Mapping[str, type[Any]], method: Method) -> list[object]:

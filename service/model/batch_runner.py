@@ -76,21 +76,21 @@ class BatchRunner:
         return batch.to(self._device, non_blocking=pinned)
 
     def _features(
-        self, group: BatchKey, each: Sequence[Weights], images: Tensor
+        self, group: BatchKey, weights: Sequence[Weights], images: Tensor
     ) -> tuple[Tensor, list[int], ForwardPath]:
         """Embeddings [B, C] of normalised images [B, 3, H, W], each by its own task's weights; tokens of each."""
         family, reduced = group.family, group.reduced
         tokens = [family.tokens_out if reduced else family.tokens_in] * len(images)
         if group.folded is None and self._captures is not None:
-            captured = self._captures.find(family, each, reduced=reduced)
+            captured = self._captures.find(family, weights, reduced=reduced)
             if captured is not None:
-                return captured.features(each, images, reduced=reduced), tokens, "captured"
+                return captured.features(weights, images, reduced=reduced), tokens, "captured"
         folded = group.folded
         path: ForwardPath = "mixed" if folded is None else "folded"
         if reduced and family.template.tokens_vary:
-            model = family.template.batched(each) if folded is None else folded.reduced
+            model = family.template.batched(weights) if folded is None else folded.reduced
             sequences = model.tokens(images)
             return model.pool(sequences), sequences.lengths().tolist(), path
         if folded is None:
-            return family.template.features(each, images, reduced=reduced), tokens, path
+            return family.template.features(weights, images, reduced=reduced), tokens, path
         return folded.features(images, reduced=reduced), tokens, path

@@ -71,15 +71,15 @@ class Captures:
             ways = [way for own in self._families.values() for each in own.ways.values() for way in each.values()]
             return sum(captured.nbytes for captured in {way.captured for way in ways})
 
-    def find(self, family: Family, each: Sequence[Weights], *, reduced: bool) -> Captured | None:
+    def find(self, family: Family, weights: Sequence[Weights], *, reduced: bool) -> Captured | None:
         """The captured forward for images with these weights, one each, if replaying it is no slower than launching."""
         with self._lock:
             own = self._families.get(family)
-            ways = own.ways[_Kind(is_mixed(each), reduced)] if own is not None else {}
-            size = min((size for size in ways if size >= len(each)), default=None)
+            ways = own.ways[_Kind(is_mixed(weights), reduced)] if own is not None else {}
+            size = min((size for size in ways if size >= len(weights)), default=None)
             if size is None:
                 return None
-            launched = interpolated([(other, ways[other].launched) for other in sorted(ways)], len(each))
+            launched = interpolated([(other, ways[other].launched) for other in sorted(ways)], len(weights))
             return ways[size].captured if ways[size].replayed <= launched else None
 
     def wants(self, family: Family, batch_size: int) -> bool:
@@ -112,21 +112,21 @@ class Captures:
         count, like = len(batches[0]), batches[0][0]
         captured = Captured(family.template, self._graphs, like, count, size)
         images = normal(count, 3, *size).to(like.flat)
-        for each in batches:
+        for weights in batches:
             for reduced in (True, False) if family.reduces else (True,):
-                kind = _Kind(is_mixed(each), reduced)
-                way = self._try(family, captured, each, images, kind)
+                kind = _Kind(is_mixed(weights), reduced)
+                way = self._try(family, captured, weights, images, kind)
                 with self._lock:
                     own.ways[kind][count] = way
 
     @staticmethod
-    def _try(family: Family, captured: Captured, each: Sequence[Weights], images: Tensor, kind: _Kind) -> _Way:
+    def _try(family: Family, captured: Captured, weights: Sequence[Weights], images: Tensor, kind: _Kind) -> _Way:
         """Captures a forward and times it beside the other. Raises RuntimeError if it is not the same."""
         captured.capture(mixed=kind.mixed, reduced=kind.reduced)
 
         def features(replayed: bool) -> Tensor:
             forward = captured if replayed else family.template
-            return forward.features(each, images, reduced=kind.reduced).float().cpu()  # which waits for the device
+            return forward.features(weights, images, reduced=kind.reduced).float().cpu()  # which waits for the device
 
         def seconds(replayed: bool) -> float:
             started = time.perf_counter()
@@ -140,7 +140,7 @@ class Captures:
             replayed, launched = map(median, alternate(_REPEATS, seconds, longest=_LONGEST_TRIAL))
         logger.info(
             "%d images, %s, take %.2f ms captured and %.2f ms not",
-            len(each),
+            len(weights),
             "of several tasks" if kind.mixed else "of a task",
             1000 * replayed,
             1000 * launched,

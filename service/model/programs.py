@@ -53,8 +53,8 @@ class ProgramMaker:
         with self._lock:
             reorder(self._vit)
         try:
-            for each in examples:
-                family.template.trace(each)
+            for weights in examples:
+                family.template.trace(weights)
         except UnsupportedError as error:
             logger.warning("tasks like %s run in Python: %s", family.header.name, error)
 

@@ -195,7 +195,7 @@ class Changes:
 
     async def _repeat(self, state: _State, content: bytes) -> None:
         runtime, name = self._runtime, state.task
-        await runtime.administer(lambda: runtime.catalog.repeat(name, state.entry, content))
+        await runtime.administer(lambda: runtime.catalog.apply_snapshot(name, state.entry, content))
         entry = runtime.catalog.entries.find(name)
         if entry is not None and entry.task is not None and state.pinned != runtime.folding.state(entry.task)[1]:
             task, apply = entry.task, runtime.folding.pin if state.pinned else runtime.folding.unpin

@@ -132,7 +132,7 @@ class Cluster:
         """Reads what is new in the folder, one file at a time, so that other changes can be made in between."""
         catalog = self.runtime.catalog
         for name in await self.runtime.administer(catalog.due):
-            await self.runtime.administer(partial(catalog.look, name))
+            await self.runtime.administer(partial(catalog.reload_if_due, name))
             if not self._peers.alone:
                 self.changes.announce(name)
 

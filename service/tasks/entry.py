@@ -40,8 +40,8 @@ class Entry:
     task: LoadedTask | None = None
     wanted: bool = False
 
-    def serving(self, data: bytes) -> LoadedTask | None:
-        """What answers, if it is the task of these bytes."""
+    def task_if_same(self, data: bytes) -> LoadedTask | None:
+        """What answers, if it is the task of these bytes; else None."""
         if self.task is not None and hashlib.sha256(data).hexdigest() == self.task.digest:
             return self.task
         return None
