@@ -98,7 +98,7 @@ def test_a_task_that_has_no_image_in_a_full_queue_is_answered(service: Serving) 
 
 
 @pytest.mark.parametrize(("number", "path"), list(enumerate(TWO_IMAGES)))
-def test_it_looks_as_if_the_images_had_been_counted(
+def test_an_early_refusal_is_answered_and_counted_like_a_late_one(
     refusals: dict[str, dict[str, Any]], number: int, path: str
 ) -> None:
     early, late = refusals[f"early-{number}"], refusals[f"late-{number}"]

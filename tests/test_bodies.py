@@ -223,7 +223,7 @@ def test_whose_deadline_ended_the_wait_for_a_body_is_told(
         assert answer_on(connection).status == status
 
 
-def test_it_loses_it_when_its_client_leaves(narrow: Serving) -> None:
+def test_a_client_that_leaves_while_sending_releases_its_queue_slot(narrow: Serving) -> None:
     with closing(begin(narrow)):
         narrow.until(lambda: narrow.metric("queue_size") == 1)
     narrow.until(lambda: narrow.metric("queue_size") == 0)

@@ -60,7 +60,7 @@ def test_answers_are_those_of_the_forward_itself(tmp_path: Path, adapter: Method
 
 @GPU
 @pytest.mark.parametrize(("adapter", "reducer"), [pair for pair in METHODS if pair[1].kind != "ltmp"], ids=str)
-def test_so_are_those_of_a_gpu(tmp_path: Path, adapter: Method, reducer: Method) -> None:
+def test_captured_answers_on_a_gpu_are_those_of_the_forward(tmp_path: Path, adapter: Method, reducer: Method) -> None:
     check(tmp_path, adapter, reducer, CudaGraphs(torch.device("cuda")), "cuda")
 
 
@@ -79,7 +79,7 @@ def test_threads_do_not_take_each_others_memory(tmp_path: Path) -> None:
         assert all(pool.map(ask, [0, 1, 2] * 50))
 
 
-def test_what_was_answered_stays(tmp_path: Path) -> None:
+def test_an_answer_is_not_overwritten_by_the_next_replay(tmp_path: Path) -> None:
     made = small_family(tmp_path, LORA, BDM)
     weights = Weights.of(made[0])
     captured = capture(Template(made[0]), LiveGraphs(), weights)

@@ -148,7 +148,9 @@ def test_the_next_larger_one_is_taken_if_that_saves_time(
 @pytest.mark.parametrize(
     ("adapter", "reducer"), [(ADAPTFORMER, Method("ltmp", IN_ALL_BLOCKS["ltmp"])), (Method("full"), BDM)], ids=str
 )
-def test_some_are_never_captured(machine: Machine, tmp_path: Path, adapter: Method, reducer: Method) -> None:
+def test_families_that_vary_in_tokens_or_do_not_mix_are_never_captured(
+    machine: Machine, tmp_path: Path, adapter: Method, reducer: Method
+) -> None:
     task, plain = machine.load(write(tmp_path, "task", 0, adapter, reducer))
     machine.calibrate(task, 2)
     assert_same(run(machine.engine, [task, task]), run(machine.plain, [plain, plain]))

@@ -59,7 +59,7 @@ def test_what_is_out_of_service_is_held_by_nobody(catalog: Catalog) -> None:
     assert catalog.entries.take_new() == []
 
 
-def test_what_is_new_is_told_once(catalog: Catalog, tmp_path: Path) -> None:
+def test_take_new_returns_a_task_once(catalog: Catalog, tmp_path: Path) -> None:
     catalog.load("digits")
     write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
     catalog.load("digits")
@@ -67,7 +67,7 @@ def test_what_is_new_is_told_once(catalog: Catalog, tmp_path: Path) -> None:
     assert catalog.entries.take_new() == []
 
 
-def test_what_was_replaced_is_not_told_as_new_though_somebody_has_it_yet(catalog: Catalog, tmp_path: Path) -> None:
+def test_take_new_leaves_out_a_replaced_task_that_is_still_referenced(catalog: Catalog, tmp_path: Path) -> None:
     catalog.load("digits")
     old = catalog.entries.loaded("digits")
     write_task(tmp_path / "digits.safetensors", small_header(BACKBONE), BACKBONE, seed=1)

@@ -181,9 +181,7 @@ def test_a_file_in_the_place_of_another_is_noticed_by_itself(catalog: Catalog, f
     assert [(entry.state, entry.task and entry.task.generation) for entry in scan(catalog)] == [("loaded", 2)]
 
 
-def test_so_is_one_that_is_written_over_another_and_given_its_time(
-    catalog: Catalog, file: Path, tmp_path: Path
-) -> None:
+def test_a_file_written_in_place_with_the_old_time_is_noticed(catalog: Catalog, file: Path, tmp_path: Path) -> None:
     """As by `cp -p`, of files from an archive whose times are all the same."""
     other, before = tmp_path / file.name, file.stat()
     write_task(other, small_header(BACKBONE), BACKBONE, seed=1)

@@ -53,14 +53,14 @@ def test_who_sends_a_body_in_tiny_chunks_is_told(service: Serving) -> None:
     assert service.metric("queue_size") == 0
 
 
-def test_a_body_that_nobody_reads_is_no_exception(service: Serving) -> None:
+def test_an_unread_body_in_tiny_chunks_closes_the_connection(service: Serving) -> None:
     with closing(begin(service, NOBODY_READS)) as connection:
         connection.sendall(TINY * (LONG // len(TINY)))
         assert answer_on(connection)[0] == 404
         assert connection.recv(1) == b""
 
 
-def test_nor_is_one_that_came_along_with_the_request_before(service: Serving) -> None:
+def test_tiny_chunks_of_a_pipelined_request_are_refused(service: Serving) -> None:
     with socket.create_connection(service.address, timeout=SECONDS) as connection:
         connection.sendall(GET + HEAD.format(CLASSIFY).encode() + TINY * 600)
         answered = b""
@@ -71,7 +71,7 @@ def test_nor_is_one_that_came_along_with_the_request_before(service: Serving) ->
     assert service.metric("queue_size") == 0
 
 
-def test_nor_is_one_that_was_answered_before(service: Serving) -> None:
+def test_tiny_chunks_after_the_answer_close_the_connection(service: Serving) -> None:
     with closing(begin(service, NOBODY_READS)) as connection:
         assert answer_on(connection)[0] == 404
         connection.sendall(TINY * 1000 + LAST + GET)
@@ -95,7 +95,7 @@ def test_small_chunks_are_as_good_as_a_whole_body(service: Serving, size: int) -
         assert answer_on(connection)[0] == 200
 
 
-def test_and_so_are_some_tiny_ones(service: Serving) -> None:
+def test_a_body_with_some_tiny_chunks_is_accepted(service: Serving) -> None:
     some = 400
     with closing(begin(service)) as connection:
         connection.sendall(chunks(IMAGE[:some], 1) + chunks(IMAGE[some:], len(IMAGE)) + LAST)

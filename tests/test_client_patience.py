@@ -126,6 +126,6 @@ def test_moments_are_as_exact_as_the_clock_whatever_the_type_of_a_number() -> No
         assert type(step.expires) is float
 
 
-def test_whose_time_is_up_is_not_asked_for() -> None:
+def test_no_request_is_sent_after_the_deadline() -> None:
     with pytest.raises(DeadlineExceededError, match="no time is left"):
         next(ask(call(), Patience(60, 9), time.monotonic()))

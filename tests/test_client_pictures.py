@@ -84,7 +84,7 @@ def test_pixels_are_sent_as_they_are() -> None:
     ],
     ids=["float", "premultiplied grey", "truncated", "grey", "RGBA", "empty", "int64", "None"],
 )
-def test_what_has_no_meaning_is_an_error(wrong: object) -> None:
+def test_an_image_in_an_unsupported_form_is_an_error(wrong: object) -> None:
     with pytest.raises(ImageError, match=r"^image 0: "):
         single(wrong)  # type: ignore[arg-type]
 

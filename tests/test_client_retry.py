@@ -164,7 +164,7 @@ def test_a_call_that_fails_waits_for_no_other_of_its_requests() -> None:
 
 
 @pytest.mark.anyio
-async def test_nor_does_a_coroutine_that_fails() -> None:
+async def test_a_coroutine_that_fails_waits_for_no_other_of_its_requests() -> None:
     over, ended = threading.Event(), threading.Event()
 
     def hold() -> None:

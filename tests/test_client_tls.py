@@ -45,7 +45,7 @@ def breaking() -> Iterator[str]:
         answering.result()
 
 
-def test_to_a_thread() -> None:
+def test_a_tls_error_is_unreachable_for_the_client() -> None:
     transport = httpx.HTTPTransport(verify=context(ssl.PROTOCOL_TLS_CLIENT))
     with breaking() as url, Client(url, retries=0, transport=transport) as client:
         with pytest.raises(UnreachableError, match=f"GET /v1/tasks: no answer from {url}: ") as error:
@@ -54,7 +54,7 @@ def test_to_a_thread() -> None:
 
 
 @pytest.mark.anyio
-async def test_to_a_coroutine() -> None:
+async def test_a_tls_error_is_unreachable_for_the_async_client() -> None:
     transport = httpx.AsyncHTTPTransport(verify=context(ssl.PROTOCOL_TLS_CLIENT))
     with breaking() as url:
         async with AsyncClient(url, retries=0, transport=transport) as client:

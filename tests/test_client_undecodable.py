@@ -23,7 +23,7 @@ GARBLED = Answer(200, b"no archive", {"content-encoding": "gzip"})
     ],
     ids=["tasks", "ready", "classify", "put", "delete"],
 )
-def test_it_is_not_understood_and_not_asked_for_again(ask: Callable[[Client], object]) -> None:
+def test_an_undecodable_answer_is_an_error_and_is_not_retried(ask: Callable[[Client], object]) -> None:
     with peer([GARBLED] * 9) as there, Client(there.url) as client:
         with pytest.raises(ServiceError, match="the answer is not one of this service: ") as error:
             ask(client)

@@ -105,7 +105,7 @@ def test_nothing_is_said_to_who_reads_no_further() -> None:
     assert (done.returncode, done.stderr) == (2, "")
 
 
-def test_what_cannot_be_said_changes_nothing() -> None:
+def test_an_unwritable_standard_error_changes_no_result() -> None:
     sample = next((embedded() / "samples" / "digits").glob("5-*.png"))
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -118,7 +118,7 @@ def test_what_cannot_be_said_changes_nothing() -> None:
     assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
 
 
-def test_what_is_said_keeps_to_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_messages_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "no\nsuch\x1b[31m\udcfffile.safetensors"]) == 2
     assert "no\\nsuch\\x1b[31m\\udcfffile.safetensors: " in capsys.readouterr().err
 

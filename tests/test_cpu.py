@@ -87,7 +87,7 @@ def test_a_library_that_rounds_is_not_asked(monkeypatch: pytest.MonkeyPatch, sys
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_on_other_processors_all_stays_as_it_is(system: Path) -> None:
+def test_configure_changes_no_precision_on_other_processors(system: Path) -> None:
     (system / "proc" / "cpuinfo").write_text("processor\t: 0\nvendor_id\t: GenuineIntel\n")
     configure("cpu", system)
     assert torch.get_float32_matmul_precision() == "highest"
@@ -114,14 +114,14 @@ def test_a_gpu_is_not_told_to_round(monkeypatch: pytest.MonkeyPatch, system: Pat
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def test_what_was_chosen_stays(system: Path) -> None:
+def test_configure_keeps_a_chosen_matmul_precision(system: Path) -> None:
     torch.set_float32_matmul_precision("high")
     configure("cpu", system)
     assert torch.get_float32_matmul_precision() == "high"
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "matmul"), reason="this torch has no newer way to choose")
-def test_what_was_chosen_by_the_newer_way_stays(system: Path) -> None:
+def test_configure_keeps_a_precision_chosen_by_fp32_precision(system: Path) -> None:
     told = subprocess.check_output([sys.executable, "-W", "error", "-c", _NEWER, str(system)], text=True)
     assert told.strip() == "bf16"
 

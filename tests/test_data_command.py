@@ -59,7 +59,7 @@ def test_data_other_than_those_of_our_tables_are_named(
 
 
 @pytest.mark.parametrize("source", ["emoji", "icons"])
-def test_what_was_asked_for_and_cannot_be_had_is_an_error(
+def test_a_named_source_that_cannot_be_had_is_skipped_with_exit_code_2(
     source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["data", source, "digits", "--json", "--cache", str(tmp_path)]) == 2

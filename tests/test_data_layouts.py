@@ -81,7 +81,7 @@ def test_what_an_archiver_or_indexer_leaves_is_no_class_and_no_part_of_one(name:
     assert load(tmp_path).sha256 == before.sha256
 
 
-def test_it_is_no_split_either(halves: Path) -> None:
+def test_what_an_archiver_leaves_is_no_split(halves: Path) -> None:
     (halves / "__MACOSX" / "train").mkdir(parents=True)
     (halves / "test" / "__MACOSX").mkdir()
     assert load(halves).labels == ("ant", "bee")

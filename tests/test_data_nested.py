@@ -154,7 +154,7 @@ def test_of_many_pictures_under_two_classes_ten_are_named(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("splits", [("train", "test"), ("train", "val", "test")])
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_so_is_one_within_a_split(split: str, splits: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_picture_under_two_classes_of_a_split_is_refused(split: str, splits: tuple[str, ...], tmp_path: Path) -> None:
     for i, name in enumerate(splits):
         classes(tmp_path / name, {"cat": 4, "dog": 4}, first=20 * i)
     copy(tmp_path, f"{split}/cat/00.png", f"{split}/dog/copy.png")
@@ -162,7 +162,7 @@ def test_so_is_one_within_a_split(split: str, splits: tuple[str, ...], tmp_path:
         load(tmp_path, skip_broken=True)
 
 
-def test_and_one_in_a_test_alone(tmp_path: Path) -> None:
+def test_a_picture_under_two_classes_of_a_test_alone_is_refused(tmp_path: Path) -> None:
     classes(tmp_path / "test", {"cat": 2, "dog": 2})
     copy(tmp_path, "test/dog/00.png", "test/cat/copy.png")
     with pytest.raises(DataError, match=r"test/cat/copy.png as 'cat' and test/dog/00.png as 'dog'$"):

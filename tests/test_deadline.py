@@ -60,7 +60,7 @@ def test_what_it_cuts_off_is_freed_without_the_garbage_collector(work: Work, tol
     assert asyncio.run(cut_off())() is None
 
 
-def test_what_fails_before_it_fails_as_it_is() -> None:
+def test_an_error_before_the_deadline_is_raised_unchanged() -> None:
     async def fail(error: Exception) -> None:
         async with Deadline.after(20).limit():
             raise error
@@ -70,7 +70,7 @@ def test_what_fails_before_it_fails_as_it_is() -> None:
             asyncio.run(fail(error))
 
 
-def test_what_ends_before_it_goes_on() -> None:
+def test_work_that_ends_before_the_deadline_returns() -> None:
     async def end() -> str:
         async with Deadline.after(20).limit():
             pass

@@ -34,7 +34,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_of_many_of_a_kind_one_comes_before_each_other_kind() -> None:
+async def test_kinds_are_admitted_round_robin() -> None:
     users = Users(2)
     tasks = started(users, "a1", "a2", "a3", "a4", "a5", "b1", "c1", "b2")
     await settled()
@@ -44,7 +44,7 @@ async def test_of_many_of_a_kind_one_comes_before_each_other_kind() -> None:
     assert users.came == ["a1", "a2", "a3", "b1", "c1", "a4", "b2", "a5"]
 
 
-async def test_who_leaves_while_waiting_takes_no_turn_along() -> None:
+async def test_cancelled_waiter_is_skipped() -> None:
     users = Users(1)
     first, second, third = started(users, "a1", "a2", "b1")
     await settled()
@@ -81,7 +81,7 @@ async def test_all_of_a_request_may_leave_at_once() -> None:
     assert users.came == ["a1", "b1"]
 
 
-async def test_who_fails_gives_its_turn_back() -> None:
+async def test_an_error_inside_releases_the_slot() -> None:
     semaphore = FairSemaphore(1)
     with pytest.raises(ZeroDivisionError):
         async with semaphore.slot("a"):

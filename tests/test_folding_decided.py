@@ -97,7 +97,7 @@ def size(small_files: Files, tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 @pytest.mark.parametrize(("adapter", "folds"), [(REPADAPTER, 0), (Method("lora"), 1)], ids=str)
-def test_one_about_as_hot_makes_no_room(  # noqa: PLR0917
+def test_a_task_with_a_similar_share_is_not_evicted(  # noqa: PLR0917
     adapter: Method, folds: int, size: int, small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is not even folded, if how large one of its family is was seen before."""

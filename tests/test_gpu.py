@@ -17,7 +17,7 @@ print(torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cudnn.allow_tf32)
 
 
 @pytest.mark.parametrize(("device", "left"), [("cpu", "True True"), ("cuda:1", "False False")])
-def test_a_gpu_makes_no_plans_and_rounds_no_float32(device: str, left: str) -> None:
+def test_configure_turns_off_cudnn_sdp_and_tf32(device: str, left: str) -> None:
     told = subprocess.check_output([sys.executable, "-W", "error", "-c", _TELL.format(device=device)], text=True)
     assert told.strip() == left
 

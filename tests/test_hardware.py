@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
 
 
-def test_what_is_given_is_taken() -> None:
+def test_a_given_device_and_dtype_are_used() -> None:
     assert pick_device("cpu") == CPU
     assert DTYPES[name_dtype("float16", CPU)] == torch.float16
 

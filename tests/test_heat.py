@@ -27,7 +27,7 @@ def test_a_task_alone_is_hot_once_enough_images_were_seen() -> None:
     assert batches_until_hot(Heat(0.2), A, {A: 16}) == 14  # as many images
 
 
-def test_a_task_below_the_share_never_is() -> None:
+def test_a_task_below_the_threshold_never_becomes_hot() -> None:
     heat: Heat[Name] = Heat(0.2)
     became = {task for _ in range(1000) for task in heat.add({A: 1, B: 9})}
     assert became == {B}
@@ -86,7 +86,7 @@ def test_the_usual_batch_follows_the_latest() -> None:
     assert (heat.batch(A), heat.batch(B)) == ((2, 0), (1, 8))
 
 
-def test_a_batch_that_others_had_no_way_into_is_not_as_others_would_be() -> None:
+def test_heat_ignores_batches_apart_for_mean_batch_sizes() -> None:
     heat: Heat[Name] = Heat(0.2)
     heat.add({A: 4, B: 12})
     for _ in range(20):

@@ -72,7 +72,7 @@ def test_strips_of_a_picture_are_those_of_the_whole(mode: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "transparency"), [("P", 7), ("P", bytes(range(256))), ("L", 7), ("RGB", (1, 2, 3)), ("I;16", 7)]
 )
-def test_so_they_are_with_transparency_beside_the_pixels(mode: str, transparency: object) -> None:
+def test_strips_of_a_picture_with_separate_transparency_are_those_of_the_whole(mode: str, transparency: object) -> None:
     reopen = partial(reopened, noise(mode), "PNG", transparency=transparency, compress_level=0)
     assert "transparency" in reopen().info
     assert torch.equal(to_rgb(reopen()), at_once(reopen()))
@@ -80,7 +80,7 @@ def test_so_they_are_with_transparency_beside_the_pixels(mode: str, transparency
 
 @pytest.mark.parametrize("orientation", range(1, 10))
 @pytest.mark.parametrize("mode", ["RGB", "I;16"])
-def test_so_they_are_in_any_orientation(mode: str, orientation: int) -> None:
+def test_strips_of_a_picture_in_any_orientation_are_those_of_the_whole(mode: str, orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
     reopen = partial(reopened, noise(mode), "PNG", exif=exif, compress_level=0)
@@ -90,7 +90,7 @@ def test_so_they_are_in_any_orientation(mode: str, orientation: int) -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 3), (3, 1), (1, _STRIP + 1), (_STRIP + 1, 2)])
-def test_so_they_are_of_any_shape(size: tuple[int, int]) -> None:
+def test_strips_of_a_picture_of_any_shape_are_those_of_the_whole(size: tuple[int, int]) -> None:
     image = noise("RGBA", *size)
     assert torch.equal(to_rgb(image), at_once(image))
 

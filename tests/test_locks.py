@@ -83,7 +83,7 @@ def test_two_trainings_do_not_share_an_output(
     assert not output.exists()
 
 
-def test_who_waits_comes_after_the_one_that_is_at_it(tmp_path: Path) -> None:
+def test_a_waiting_writer_enters_after_the_holder_leaves(tmp_path: Path) -> None:
     output = tmp_path / "out.csv"
     script = HOLD.replace("with sole", "print(flush=True)\nwith sole").replace("1]))", "1]), wait=True)")
     with sole_writer(output):

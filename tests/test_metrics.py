@@ -238,7 +238,7 @@ def test_savings_of_unknown_names_are_told_once_there_are_any() -> None:
     assert {saving.task: saving.images for saving in savings_of(made)} == {"digits": 0, OTHER: 2}
 
 
-def test_what_nobody_counted_reads_as_nothing() -> None:
+def test_an_uncounted_series_reads_as_zero() -> None:
     assert MetricsSnapshot(metrics().registry).value("images_total", task="a", tokens="reduced") == 0
 
 

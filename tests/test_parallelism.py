@@ -113,7 +113,7 @@ def test_all_that_compute_yield_to_the_thread_that_answers() -> None:
     ("on_cpu", "expected"),
     [(True, {"decode": DECODING, "forwards": COMPUTING, "calibrator": BACKGROUND}), (False, {"forwards": 0})],
 )
-def test_what_others_wait_for_goes_first(small_files: Files, on_cpu: bool, expected: dict[str, int]) -> None:
+def test_decoding_precedes_forwards_on_a_cpu_only(small_files: Files, on_cpu: bool, expected: dict[str, int]) -> None:
     """A GPU is given its work before more images are decoded for it."""
     assert 0 < DECODING < COMPUTING < BACKGROUND
     own = os.getpriority(os.PRIO_PROCESS, os.getpid())

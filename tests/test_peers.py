@@ -99,7 +99,7 @@ def untold(service: Serving) -> str:
     return told["error"]
 
 
-def test_what_one_chooses_holds_for_all(folder: Path) -> None:
+def test_agreed_value_is_that_of_the_first_process(folder: Path) -> None:
     """Also for who asks while it is being chosen."""
     first, second = (Peers(folder, number, 2) for number in range(2))
     other_asks = threading.Event()
@@ -218,12 +218,12 @@ def test_a_change_that_may_have_been_made_is_not_to_be_asked_for_again(files: Fi
         ('{"status": "failed", "stuck": false}', [200, 503, 200, 503]),
     ],
 )
-def test_what_one_says_holds_for_all(first: Serving, folder: Path, told: str, expected: list[int]) -> None:
+def test_health_is_the_worst_of_all_processes(first: Serving, folder: Path, told: str, expected: list[int]) -> None:
     with other(folder, written(told)):
         assert statuses(first) == expected
 
 
-def test_two_tell_each_other(first: Serving, folder: Path, small_files: Files) -> None:
+def test_two_processes_share_health_and_metrics(first: Serving, folder: Path, small_files: Files) -> None:
     with serving(small_settings(small_files), Peers(folder, 1, 2)) as second:
         assert statuses(first) == statuses(second) == [200, 200, 200, 200]
         assert first.metric("processes") == second.metric("processes") == 2
@@ -233,7 +233,9 @@ def test_two_tell_each_other(first: Serving, folder: Path, small_files: Files) -
 
 
 @pytest.mark.anyio
-async def test_to_end_while_another_asks_is_no_error(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_process_that_ends_while_asked_is_lost_without_an_error(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     asked = asyncio.Event()
 
     async def wait(_: PeerMessage) -> PeerMessage:

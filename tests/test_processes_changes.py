@@ -164,7 +164,7 @@ def test_nothing_changes_until_all_are_there(files: Files, tmp_path: Path) -> No
             assert alone.client.get("/v1/tasks/digits").json()["generation"] == 1
 
 
-def test_one_that_cannot_follow_is_told(files: Files, tmp_path: Path) -> None:
+def test_a_change_that_a_process_does_not_follow_is_answered_with_503(files: Files, tmp_path: Path) -> None:
     write_foldable(files.tasks, "foldable")
     settings = small_settings(files, admin_key=KEY, watch=False)
     small = small_settings(files, admin_key=KEY, watch=False, folded_bytes=1)

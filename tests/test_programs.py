@@ -96,7 +96,7 @@ def test_models_that_look_alike_do_not_share_a_program(tmp_path: Path, adapter: 
     compare(template, each, reduced=True)
 
 
-def test_nor_do_backbones_whose_norms_differ_in_epsilon(tmp_path: Path) -> None:
+def test_backbones_with_another_norm_epsilon_do_not_share_a_program(tmp_path: Path) -> None:
     made = small_family(tmp_path, LORA, BDM)
     traced(made)
     vit = made[0].backbone

@@ -66,13 +66,13 @@ def test_in_bfloat16_layers_are_reordered_where_onednn_can() -> None:
 @pytest.mark.parametrize(
     "layer", [nn.Linear(8, 8).double(), nn.Linear(8, 8, device="meta"), nn.Conv2d(3, 8, 2), nn.LayerNorm(8)], ids=str
 )
-def test_others_stay_as_they_are(layer: nn.Module) -> None:
+def test_layers_that_cannot_be_reordered_stay_as_they_are(layer: nn.Module) -> None:
     reorder(layer)
     assert with_reordered(layer) is layer
     assert reordered_bytes(layer) == 0
 
 
-def test_so_do_layers_that_would_answer_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_whose_reordered_product_differs_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.functional, "linear", lambda x, weight: x @ weight.mT + 1e-3)
     layer = nn.Linear(192, 768).bfloat16()
     reorder(layer)

@@ -100,7 +100,7 @@ def test_a_step_that_does_not_fit_is_one_line(
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_nor_is_a_test_that_does_not_fit_a_traceback(
+def test_evaluate_out_of_memory_is_one_line(
     backbone: Backbone, backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wide = dataclasses.replace(small_header(backbone), adapter=Method("adaptformer", {"dim": 20_000}))

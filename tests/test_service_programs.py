@@ -98,7 +98,7 @@ def test_where_batches_are_of_one_task_those_of_several_are_left_alone(
 
 
 @pytest.mark.parametrize("reduced", [True, False])
-def test_so_does_a_folded_task(
+def test_a_folded_task_runs_programs(
     small_files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
 ) -> None:
     engine = start(small_files)
@@ -114,7 +114,9 @@ def test_so_does_a_folded_task(
     assert traced.bytes == instance.bytes
 
 
-def test_it_is_tried_once(small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_family_without_a_program_is_warned_about_once(
+    small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = start(small_files)
     engine.backbone.vit.get_submodule("blocks.0.attn.qkv").register_forward_hook(lambda *_: None)
     task = engine.load(write(tmp_path, "task", 0, LORA), 1)
@@ -129,7 +131,7 @@ def test_it_is_tried_once(small_files: Files, tmp_path: Path, caplog: pytest.Log
     assert caplog.messages[-1].startswith("the folded task task runs in Python: ")
 
 
-def test_where_images_decide_how_many_tokens_they_keep_it_is_not_tried(small_files: Files, tmp_path: Path) -> None:
+def test_no_programs_are_made_where_token_counts_vary(small_files: Files, tmp_path: Path) -> None:
     engine = start(small_files)
     file = write(tmp_path, "task", 0, LORA, LTMP)
     task = engine.load(file, 1)
@@ -139,7 +141,7 @@ def test_where_images_decide_how_many_tokens_they_keep_it_is_not_tried(small_fil
     assert {output.tokens <= 17 for output in run(engine, [task], reduced=True, folded=instance)} == {True}
 
 
-def test_nor_on_a_gpu(small_files: Files, tmp_path: Path) -> None:
+def test_no_programs_are_made_on_a_gpu(small_files: Files, tmp_path: Path) -> None:
     engine = start(small_files)
     task, vit = engine.load(write(tmp_path, "task", 0), 1), engine.backbone.vit
     assert not ProgramMaker(torch.device("cuda"), vit).claim(task.family)

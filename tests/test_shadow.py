@@ -22,7 +22,7 @@ def savings_of(service: Serving, task: str = "digits") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.25, 25), (1.0, 100), (0.3, 25)])
-def test_the_share_is_kept(share: float, expected: int) -> None:
+def test_the_sampler_samples_the_configured_share(share: float, expected: int) -> None:
     sampler, count = Sampler(share), 0
     for _ in range(100):
         if sampler.due():
@@ -31,7 +31,7 @@ def test_the_share_is_kept(share: float, expected: int) -> None:
     assert count == expected
 
 
-def test_one_is_looked_at_at_a_time() -> None:
+def test_the_sampler_has_one_event_at_a_time() -> None:
     sampler = Sampler(1.0)
     assert sampler.due()
     assert not sampler.due()

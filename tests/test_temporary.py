@@ -44,14 +44,14 @@ def left(tmp_path: Path) -> Path:
     return folder
 
 
-def test_it_is_removed_after_an_hour(left: Path) -> None:
+def test_an_abandoned_folder_is_removed_after_an_hour(left: Path) -> None:
     age(left, 3500)
     assert make(left.parent) == [left]
     age(left, 3700)
     assert make(left.parent) == []
 
 
-def test_one_that_is_held_stays(left: Path) -> None:
+def test_an_abandoned_folder_that_is_locked_stays(left: Path) -> None:
     with held(left):
         age(left, 3700)
         assert make(left.parent) == [left]

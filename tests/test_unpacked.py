@@ -105,7 +105,7 @@ def test_who_was_not_asked_for_the_longest_makes_room(small_files: Files, tmp_pa
     assert torch.equal(unpacked.weights(two).flat, second.flat)
 
 
-def test_a_large_one_takes_the_room_of_several(small_files: Files, tmp_path: Path) -> None:
+def test_large_weights_evict_several_small_ones(small_files: Files, tmp_path: Path) -> None:
     engine, (one, two, three) = load(small_files, tmp_path, 0)
     large = engine.load(Task.load(write_low_bit(tmp_path, "large", 0, dim=96)), 1)
     unpacked = Unpacked(unpacked_bytes(large) + unpacked_bytes(one))
