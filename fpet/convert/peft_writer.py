@@ -56,8 +56,9 @@ def peft_files(task: Task, backbone: Backbone, library: str | None = None) -> di
     if len(set(layers.values())) > 1:
         ranks = ", ".join(f"{layer} {rank}" for layer, rank in layers.items())
         raise UnsupportedError(f"{task.path}: in {library}'s layers the updates have several ranks: {ranks}")
+    (rank,) = set(layers.values())
     scale = cast(LoRABlock, model.adapter.blocks[0]).scale
-    config = _config(list(layers), layers.popitem()[1], scale, names.head)
+    config = _config(list(layers), rank, scale, names.head)
     return {WEIGHTS: safetensors.torch.save(tensors, {"format": "pt"}), CONFIG: json.dumps(config, indent=2).encode()}
 
 
