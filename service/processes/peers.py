@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -37,18 +36,18 @@ class Silence(Enum):
     UNASKED = "it cannot be asked"
 
 
-@dataclass(frozen=True)
 class Peers:
     """The other processes that answer on the same port; without a folder there are none.
 
     folder: where each process has a socket, named by its number; number: of this process, below count; count: of all
-    processes; _met: numbers of those that have been there, for which a missing socket means that they have ended.
+    processes.
     """
 
-    folder: Path | None = None
-    number: int = 0
-    count: int = 1
-    _met: set[int] = field(default_factory=set, compare=False)
+    def __init__(self, folder: Path | None = None, number: int = 0, count: int = 1) -> None:
+        self.folder = folder
+        self.number = number
+        self.count = count
+        self._met: set[int] = set()  # those that have been there: without a socket now, they have ended
 
     @property
     def alone(self) -> bool:
