@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,22 +68,25 @@ def methods() -> list[MethodInfo]:
         for kind, method in REDUCERS.items()
         if not missing_arguments(method, placed[kind])
     }
-    refused = [
-        (kind, other)
-        for (kind, adapter), (other, reducer) in itertools.product(adapters.items(), reducers.items())
-        if not _fit(adapter, reducer)
-    ]
+    refuses: dict[tuple[str, str], list[str]] = defaultdict(list)  # by role and kind
+    for (adapter, made), (reducer, other) in itertools.product(adapters.items(), reducers.items()):
+        if not _fit(made, other):
+            refuses["adapter", adapter].append(reducer)
+            refuses["reducer", reducer].append(adapter)
     return [
-        *(_describe("adapter", kind, method, adapters.get(kind), refused) for kind, method in ADAPTERS.items()),
-        *(_describe("reducer", kind, method, reducers.get(kind), refused) for kind, method in REDUCERS.items()),
+        *(
+            _describe("adapter", kind, method, adapters.get(kind), refuses["adapter", kind])
+            for kind, method in ADAPTERS.items()
+        ),
+        *(
+            _describe("reducer", kind, method, reducers.get(kind), refuses["reducer", kind])
+            for kind, method in REDUCERS.items()
+        ),
     ]
 
 
-def _describe(
-    role: str, kind: str, method: type, made: Adapter | Reducer | None, refused: list[tuple[str, str]]
-) -> MethodInfo:
-    """made: the method by default, if there is one; refused: pairs of an adapter and a reducer."""
-    own = role == "reducer"
+def _describe(role: str, kind: str, method: type, made: Adapter | Reducer | None, refuses: Sequence[str]) -> MethodInfo:
+    """made: the method by default, if there is one."""
     return MethodInfo(
         role=role,
         kind=kind,
@@ -90,7 +95,7 @@ def _describe(
         parameters=None if made is None else count_parameters(made),
         foldable=None if made is None else isinstance(made, Adapter) and made.foldable,
         tokens=None if made is None else _layout(made).num_tokens,
-        refuses=tuple(pair[not own] for pair in refused if pair[own] == kind),
+        refuses=tuple(refuses),
     )
 
 
