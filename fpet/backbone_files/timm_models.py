@@ -124,5 +124,6 @@ def refuse_uncovered(vit: Any, architecture: str) -> None:
         raise UnsupportedError(f"{architecture} pools by {vit.global_pool!r}; covered are 'token' and 'avg'")
     if vit.patch_embed.grid_size is None:
         raise UnsupportedError(f"{architecture} takes images of any size; give img_size")
-    for name in sorted(dict(vit.named_buffers()).keys() - vit.state_dict().keys()):
-        raise UnsupportedError(f"{architecture} keeps {name!r} out of its weights, which is not covered")
+    if names := sorted(dict(vit.named_buffers()).keys() - vit.state_dict().keys()):
+        said = ", ".join(map(repr, names))
+        raise UnsupportedError(f"{architecture} keeps {said} out of its weights, which is not covered")
