@@ -181,7 +181,7 @@ class Batcher(Generic[Group, Item, Result]):
 
     def _dispatch(self) -> None:
         while self._free and self._drop_expired():
-            group, batch, charge = self._waiting.take(self._max_kinds, self._batch_size)
+            group, batch, charge = self._waiting.take(self._max_kinds, self._batch_size())
             for entry in batch:
                 self._slots.resize(entry.reservation, entry.reservation.slots - 1)
             self._running += len(batch)
@@ -190,9 +190,10 @@ class Batcher(Generic[Group, Item, Result]):
             self._batches[task] = time.monotonic()
             task.add_done_callback(self._batches.pop)
 
-    def _batch_size(self, waiting: int) -> int:
-        """How many items the next batch takes of a group in which `waiting` items wait."""
-        if others := len(self._waiting):  # if more workers are free than groups wait, they divide it
+    def _batch_size(self) -> int:
+        """How many items the next batch takes."""
+        waiting = self._waiting.head()
+        if others := len(self._waiting) - 1:  # if more workers are free than groups wait, they divide it
             share = waiting / max(1, self._free - others)
         else:  # only one group waits: split waiting and running items evenly, so no worker later finds an empty queue
             share = (waiting + self._running) / self._workers

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Group = TypeVar("Group", bound=Hashable)
 Kind = TypeVar("Kind", bound=Hashable)
 Entry = TypeVar("Entry", bound=Hashable)
+
+
+class Taken(NamedTuple, Generic[Group, Entry]):
+    """A batch: its group, its entries in the order of their turns, and what is to be called once with its cost.
+
+    The cost may be the seconds for which the batch occupied the server.
+    """
+
+    group: Group
+    entries: list[Entry]
+    charge: Callable[[float], None]
 
 
 class FairQueue(Generic[Group, Kind, Entry]):
@@ -57,22 +68,23 @@ class FairQueue(Generic[Group, Kind, Entry]):
         group = self._next()
         return [(group, kind, entry) for kind, entries in self._groups[group].items() for entry in entries]
 
-    def take(self, max_kinds: int, size: Callable[[int], int]) -> tuple[Group, list[Entry], Callable[[float], None]]:
-        """Takes a batch out of the group that is next: the group, its entries, and a callback that is to be called once
-        with the cost of the batch, such as the seconds for which it occupied the server.
+    def head(self) -> int:
+        """How many entries wait in the group that is next; the queue must not be empty."""
+        return sum(map(len, self._groups[self._next()].values()))
 
-        size: how many entries to take, at least one, given how many wait in the group. While it is called, the group is
-        not in the queue.
+    def take(self, max_kinds: int, count: int) -> Taken[Group, Entry]:
+        """Takes up to `count` entries of up to `max_kinds` kinds, at least one of each, out of the group that is next.
+
+        The queue must not be empty.
         """
         group, places = self._next(), Counter(kind for kinds in self._groups.values() for kind in kinds)
         kinds = self._groups.pop(group)
         share = sum(1 / places[kind] for kind in kinds)
         self._now = start = self._starts[group]
-        wanted = size(sum(len(entries) for entries in kinds.values()))
         # Of no more kinds than get an entry: the others keep their places before those that were served.
-        turns = deque((kind, kinds.pop(kind)) for kind in list(islice(kinds, min(max_kinds, wanted))))
+        turns = deque((kind, kinds.pop(kind)) for kind in list(islice(kinds, min(max_kinds, count))))
         batch: list[Entry] = []
-        while turns and len(batch) < wanted:
+        while turns and len(batch) < count:
             kind, entries = turns.popleft()
             entry = next(iter(entries))
             del entries[entry]
@@ -85,7 +97,7 @@ class FairQueue(Generic[Group, Kind, Entry]):
         else:
             del self._starts[group]
         self._ends = {one: end for one, end in self._ends.items() if end >= self._now}
-        return group, batch, lambda cost: self._charge(group, start, cost / share)
+        return Taken(group, batch, lambda cost: self._charge(group, start, cost / share))
 
     def _charge(self, group: Group, start: float, cost: float) -> None:
         if not self._groups:

@@ -44,7 +44,7 @@ class FairSemaphore:
 
     def _release(self) -> None:
         while self._waiting:
-            _, (granted,), charge = self._waiting.take(1, lambda _: 1)
+            _, (granted,), charge = self._waiting.take(1, 1)
             charge(0.0)  # all are of one group
             if not granted.done():  # done: its waiter was cancelled, and has not run yet
                 granted.set_result(None)
