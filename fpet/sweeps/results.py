@@ -26,9 +26,9 @@ class Row:
     multiply-accumulates, with the adapter folded where it folds; None if they depend on the image. training_seconds:
     all epochs with their validations, also those before the run was killed; epoch_seconds: the median epoch. memory:
     "allocated", the most that was allocated on the GPU, or "kept", what autograd keeps for the backward pass of one
-    step. warmup_epochs to validate_every: of the recipe, and search_scale: JSON, the scales to choose from; tables of
-    earlier versions lack these. device: the name of the GPU or the processor, "cpu" in earlier tables; threads: of
-    torch on the CPU. tokens_out: of a test image, a mean where they differ.
+    step. warmup_epochs to validate_every: of the recipe, and search_scale: JSON, the scales to choose from; None and
+    empty where they were not recorded. device: the name of the GPU or the processor, or "cpu"; threads: of torch on the
+    CPU. tokens_out: of a test image, a mean where they differ.
     """
 
     run: str
@@ -82,14 +82,10 @@ class Row:
 
 
 COLUMNS = tuple(item.name for item in dataclasses.fields(Row))
-_LATER = COLUMNS[COLUMNS.index("warmup_epochs") : COLUMNS.index("search_scale") + 1]
-_KNOWN = (COLUMNS, tuple(name for name in COLUMNS if name not in _LATER))
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a table, also of one without the columns of later versions; none if there is no file.
-
-    A spreadsheet's mark of UTF-8 is no part of them.
+    """The rows of a table, without a spreadsheet's mark of UTF-8; none if there is no file.
 
     Raises:
         TaskError: if the file cannot be read, or is not a sweep's.
@@ -99,10 +95,9 @@ def read_rows(path: Path) -> list[Row]:
     text = read_bytes(path, TaskError).decode("utf-8-sig", errors="surrogateescape")
     reader = csv.DictReader(io.StringIO(text))
     try:
-        columns = tuple(reader.fieldnames or ())
-        if columns not in _KNOWN:
+        if tuple(reader.fieldnames or ()) != COLUMNS:
             raise TaskError(f"{path}: the columns are not those of a sweep; name another file")
-        return [_parse(row, columns) for row in reader]
+        return [_parse(row) for row in reader]
     except (TypeError, ValueError, csv.Error) as error:
         raise TaskError(f"{path}: line {reader.line_num} is damaged: {error}") from error
 
@@ -137,9 +132,9 @@ def _failed_at(row: Row, cell: tuple[str, str, int]) -> bool:
     return bool(row.error) and row.cell == cell
 
 
-def _parse(texts: dict[str, str], columns: tuple[str, ...]) -> Row:
-    if set(texts) != set(columns) or None in texts.values():
-        raise ValueError(f"it does not have {len(columns)} values")
+def _parse(texts: dict[str, str]) -> Row:
+    if set(texts) != set(COLUMNS) or None in texts.values():
+        raise ValueError(f"it does not have {len(COLUMNS)} values")
     hints = typing.get_type_hints(Row)
     values: dict[str, typing.Any] = {}
     for name, text in texts.items():
