@@ -51,10 +51,7 @@ def main() -> None:
         parser.error("--tasks: two at least, since the first one takes what all share")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    if arguments.architecture:
-        backbone = create_backbone(arguments.architecture, {})
-    else:
-        backbone = load_backbone(default_backbone())
+    backbone = create_backbone(arguments.architecture) if arguments.architecture else load_backbone(default_backbone())
     with tempfile.TemporaryDirectory() as folder:
         _write_tasks(backbone, Path(folder), arguments.tasks, {"dim": arguments.dim, "bits": arguments.bits})
         rows = _measure(backbone, Path(folder), arguments.tasks, arguments.cycles)

@@ -45,7 +45,7 @@ def write_tasks(folder: Path, model: str, embedded: str, count: int) -> Tasks:
     else:
         architecture, arguments = _ARCHITECTURES[model]
         path, backbone = folder / "backbone.safetensors", create_backbone(architecture, arguments)
-        save_backbone(path, backbone.vit, architecture, arguments, {})
+        save_backbone(path, backbone)
         adapter, reducer = Method("lora", {"dim": 8}), at_middle_block(Method("bdm"), backbone.geometry.depth)
         header = new_header(model, tuple(map(str, range(_CLASSES))), backbone, adapter=adapter, reducer=reducer)
         adapted = new_model(header, backbone)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fpet.backbone import create_backbone as create_backbone
     from fpet.backbone import load_backbone as load_backbone
     from fpet.backbone import save_backbone as save_backbone
+    from fpet.backbone import save_vit as save_vit
     from fpet.data import Reading as Reading
     from fpet.data import load_dataset as load_dataset
     from fpet.embedded import default_backbone as default_backbone
@@ -41,6 +42,7 @@ _HOMES = {
     "create_backbone": "backbone",
     "load_backbone": "backbone",
     "save_backbone": "backbone",
+    "save_vit": "backbone",
     "Reading": "data",
     "load_dataset": "data",
     "default_backbone": "embedded",

@@ -122,7 +122,7 @@ def _why_not(device: torch.device | str, error: Exception) -> str:
 
 def create_backbone(
     architecture: str,
-    arguments: Mapping[str, object],
+    arguments: Mapping[str, object] | None = None,
     state: Mapping[str, Tensor] | None = None,
     normalization: Mapping[str, Triple] | None = None,
 ) -> Backbone:
@@ -138,7 +138,7 @@ def create_backbone(
             `fpet.backbone_files.limits`).
         UnsupportedError: if the forward pass does not cover the architecture.
     """
-    arguments = plain_arguments(arguments)
+    arguments = plain_arguments(arguments or {})
     # Shapes first, without memory for them, if there is a file: of few bytes, it may ask for a model of many.
     make = make_vit if state is None else vit_on_meta
     vit = make(architecture, arguments, normalization or {})
@@ -159,10 +159,10 @@ def load_backbone(
 ) -> Backbone:
     """Loads a backbone from a file; a classifier in it is left out.
 
-    A file written by `save_backbone` says what it is; the caller may still choose another image size or pooling. For
-    any other (safetensors or torch checkpoint of timm, DeiT, DINOv2 or CLIP, .npz of the original ViT) the caller names
-    the timm model, and the arguments in which it differs. Position embeddings are resampled to the image size; those of
-    such a file are taken to be of a square image, if their number allows that.
+    A file written by `save_backbone` or `save_vit` says what it is; the caller may still choose another image size or
+    pooling. For any other (safetensors or torch checkpoint of timm, DeiT, DINOv2 or CLIP, .npz of the original ViT) the
+    caller names the timm model, and the arguments in which it differs. Position embeddings are resampled to the image
+    size; those of such a file are taken to be of a square image, if their number allows that.
 
     Raises:
         BackboneError: if the file cannot be read, does not say what it is, or does not fit.
@@ -193,34 +193,44 @@ def load_backbone(
 
 
 def save_backbone(
+    path: str | os.PathLike[str], backbone: Backbone, *, provenance: Mapping[str, object] | None = None
+) -> None:
+    """Writes a backbone with the weights that it has now, as `save_vit` does, whose errors it raises."""
+    save_vit(path, backbone.vit, backbone.architecture, backbone.arguments, provenance=provenance)
+
+
+def save_vit(
     path: str | os.PathLike[str],
     vit: nn.Module,
     architecture: str,
-    arguments: Mapping[str, object],
-    provenance: Mapping[str, object],
+    arguments: Mapping[str, object] | None = None,
+    *,
+    provenance: Mapping[str, object] | None = None,
 ) -> None:
     """Writes a timm model with its description, atomically; a classifier in it is left out.
 
     architecture, arguments: how timm makes the model; the weights are written as float32, whatever they are in it.
+    provenance: what the file says of their origin.
 
     Raises:
         BackboneError: if they describe another model, naming the first key that does not fit, or what differs; if the
             weights are not finite, `provenance` holds what is no JSON, or the file cannot be written.
         UnsupportedError: if the forward pass does not cover the architecture.
     """
+    origin = dict(provenance or {})
     try:
-        check_json(dict(provenance), "provenance")
+        check_json(origin, "provenance")
     except ValueError as error:
         raise BackboneError(f"{path}: {error}") from error
     state = {name: value.detach().float().cpu().contiguous() for name, value in vit.state_dict().items()}
     state = without_classifier(state)
     try:
-        arguments = plain_arguments(arguments)
+        arguments = plain_arguments(arguments or {})
         described = vit_on_meta(architecture, arguments)
         # A model that `timm.create_model` did not make has no table of its own.
         table: Any = getattr(vit, "pretrained_cfg", None) or described.pretrained_cfg
         normalization = {name: tuple(table[name]) for name in ("mean", "std")}
-        description = Description(architecture, arguments, normalization, dict(provenance))
+        description = Description(architecture, arguments, normalization, origin)
         check_weights(described, architecture, state)
         check_described(vit, described, state)
     except (BackboneError, UnsupportedError) as error:

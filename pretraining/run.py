@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fpet.backbone import save_backbone
+from fpet.backbone import save_vit
 from pretraining import augment, model, schedule
 from pretraining.dataset import GLYPHS, SOURCES, Images
 from pretraining.objective import Objective
@@ -102,7 +102,7 @@ class Run:
         temporary.replace(self.options.checkpoint)
         architecture = self.options.architecture
         plain = model.without_classifier(architecture, self.vit)
-        save_backbone(self.options.output, plain, architecture, model.ARGUMENTS, self._provenance())
+        save_vit(self.options.output, plain, architecture, model.ARGUMENTS, provenance=self._provenance())
 
     def _resume(self) -> None:
         state = torch.load(self.options.checkpoint, map_location=self.device, weights_only=True)

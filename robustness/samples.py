@@ -90,7 +90,7 @@ def described_backbone(backbone: Backbone) -> bytes:
     """A backbone file of ours."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "backbone.safetensors"
-        save_backbone(path, backbone.vit, backbone.architecture, backbone.arguments, {"source": "none"})
+        save_backbone(path, backbone, provenance={"source": "none"})
         return path.read_bytes()
 
 

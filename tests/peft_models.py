@@ -69,7 +69,7 @@ def tuned(model: Any, head: str, targets: list[str] | str, **changes: Any) -> An
 
 def save_timm_backbone(model: nn.Module, path: Path) -> Path:
     state = {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
-    save_backbone(path, create_backbone(ARCHITECTURE, ARGUMENTS, state).vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(path, create_backbone(ARCHITECTURE, ARGUMENTS, state))
     return path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone
+from small import small_backbone
 from torch import Tensor
 
 from fpet.backbone import save_backbone
@@ -46,7 +46,7 @@ def written(path: Path, kind: str, head_bits: int) -> dict[str, Tensor]:
 
 
 def save_small_backbone(path: Path) -> Path:
-    save_backbone(path, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(path, small_backbone())
     return path
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import httpx
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+from small import small_backbone, small_header
 from target import SERVED
 
 from fpet.backbone import Backbone, save_backbone
@@ -49,7 +49,7 @@ def write_files(folder: Path) -> Files:
     """Makes them, with random weights that tell images apart."""
     backbone = small_backbone()
     files = Files(folder / "backbone.safetensors", folder / "tasks")
-    save_backbone(files.backbone, backbone.vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(files.backbone, backbone)
     digits = small_header(backbone)
     plain = dataclasses.replace(
         small_header(backbone, reducer=Method("none")), name="plain", labels=("cat", "dog", "émeu")

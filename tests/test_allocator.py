@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small import ARCHITECTURE, ARGUMENTS, small_backbone
+from small import small_backbone
 
 from fpet.backbone import save_backbone
 from fpet.embedded import default_backbone
@@ -61,7 +61,7 @@ _COMMANDS = {
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is nothing to tell other C libraries")
 @pytest.mark.parametrize("command", _COMMANDS)
 def test_large_tensors_take_the_memory_of_earlier_ones_until_it_is_returned(command: str, tmp_path: Path) -> None:
-    save_backbone(tmp_path / "small.safetensors", small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(tmp_path / "small.safetensors", small_backbone())
     (tmp_path / "plan.toml").write_text(_PLAN)
     files = ["--backbone", "small.safetensors"]
     run = [sys.executable, "-c", _STEPS, *_COMMANDS[command], *(files if command in ("train", "sweep") else [])]

@@ -25,7 +25,7 @@ def backbone() -> Backbone:
 @pytest.fixture
 def path(tmp_path: Path, backbone: Backbone) -> Path:
     path = tmp_path / "backbone.safetensors"
-    save_backbone(path, backbone.vit, ARCHITECTURE, SMALL, {"seed": 0})
+    save_backbone(path, backbone, provenance={"seed": 0})
     return path
 
 

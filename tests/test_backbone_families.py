@@ -120,7 +120,7 @@ def test_a_saved_task_on_a_saved_backbone_answers_alike(
     backbone = backbone_of(family)
     model = model_of(backbone, *pair)
     save_task(tmp_path / "task.safetensors", header_of(backbone, *pair), model)
-    save_backbone(tmp_path / "backbone.safetensors", backbone.vit, backbone.architecture, backbone.arguments, {})
+    save_backbone(tmp_path / "backbone.safetensors", backbone)
     loaded = Task.load(tmp_path / "task.safetensors").build(load_backbone(tmp_path / "backbone.safetensors"))
     images = images_for(backbone)
     with torch.inference_mode():
@@ -201,7 +201,7 @@ def test_mean_pooling_weighs_tokens_by_the_patches_that_they_stand_for(family: s
 def test_a_wide_backbone_from_training_to_an_answer_over_http(tmp_path: Path) -> None:
     backbone = backbone_of("wide")
     path, tasks = tmp_path / "wide.safetensors", tmp_path / "tasks"
-    save_backbone(path, backbone.vit, backbone.architecture, backbone.arguments, {})
+    save_backbone(path, backbone)
     fast = ["--epochs", "1", "--warmup-epochs", "0", "--batch-size", "100", "--adapter", "repadapter"]
     methods = ["--adapter-arguments", "dim=4", "--reducer", "bdm", "--reducer-arguments", "block=1,dim=8"]
     where = ["--backbone", str(path), "--output", str(tasks / "digits.safetensors")]

@@ -89,7 +89,7 @@ def test_positions_are_resampled_as_timm_does(tmp_path: Path, backbone: Backbone
 def test_a_file_of_ours_knows_its_grid(tmp_path: Path) -> None:
     path = tmp_path / "wide.safetensors"
     wide = random_backbone(img_size=[16, 64])  # as many patches as 32 x 32
-    save_backbone(path, wide.vit, VIT, wide.arguments, {})
+    save_backbone(path, wide)
     assert load_backbone(path).fingerprint == wide.fingerprint
     assert load_backbone(path).resampled_from is None
     square = load_backbone(path, arguments={"img_size": 32})
@@ -107,7 +107,7 @@ def test_a_file_of_ours_knows_its_grid(tmp_path: Path) -> None:
 
 
 def test_pooling_may_be_chosen_anew(tmp_path: Path, backbone: Backbone) -> None:
-    save_backbone(tmp_path / "vit.safetensors", backbone.vit, VIT, SMALL, {})
+    save_backbone(tmp_path / "vit.safetensors", backbone)
     pooled = load_backbone(tmp_path / "vit.safetensors", arguments={"global_pool": "avg", "fc_norm": False})
     images = torch.randn(2, 3, 32, 32)
     with torch.inference_mode():
@@ -119,7 +119,7 @@ def test_normalisation_travels_in_the_file(tmp_path: Path, backbone: Backbone) -
     mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
     torch.save(backbone.vit.state_dict(), tmp_path / "vit.pth")
     loaded: Any = load_backbone(tmp_path / "vit.pth", VIT, SMALL, {"mean": mean, "std": std})
-    save_backbone(tmp_path / "vit.safetensors", loaded.vit, VIT, SMALL, {})
+    save_backbone(tmp_path / "vit.safetensors", loaded)
     again: Any = load_backbone(tmp_path / "vit.safetensors")
     assert (tuple(again.vit.pretrained_cfg["mean"]), tuple(again.vit.pretrained_cfg["std"])) == (mean, std)
     for wrong in (

@@ -13,7 +13,7 @@ import safetensors.torch
 import timm
 from small import ARCHITECTURE, ARGUMENTS, PUBLISHED_ODD, small_backbone
 
-from fpet.backbone import create_backbone, load_backbone, save_backbone
+from fpet.backbone import create_backbone, load_backbone, save_vit
 from fpet.backbone_files.limits import check_depth
 from fpet.backbone_files.timm_models import refuse_uncovered, vit_on_meta
 from fpet.errors import BackboneError, UnsupportedError
@@ -98,7 +98,7 @@ def test_a_published_image_that_ends_beside_the_last_patch_is_not_refused(chosen
 def test_a_file_of_a_backbone_that_is_refused_can_be_had_at_another_size(tmp_path: Path) -> None:
     odd = {**ARGUMENTS, "img_size": 18}
     vit = timm.create_model(ARCHITECTURE, num_classes=0, **odd)
-    save_backbone(tmp_path / "odd.safetensors", vit, ARCHITECTURE, odd, {})
+    save_vit(tmp_path / "odd.safetensors", vit, ARCHITECTURE, odd)
     with pytest.raises(BackboneError, match="an image of 18 x 18 pixels is no whole number of patches of 4 x 4"):
         load_backbone(tmp_path / "odd.safetensors")
     assert load_backbone(tmp_path / "odd.safetensors", arguments={"img_size": 20}).geometry.grid == (5, 5)

@@ -160,7 +160,7 @@ def test_timms_own_download_is_used_when_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_described_file_needs_no_name(tmp_path: Path) -> None:
-    save_backbone(tmp_path / "ours.safetensors", small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(tmp_path / "ours.safetensors", small_backbone())
     output = tmp_path / "large.safetensors"
     resize = ["--architecture-arguments", "img_size=32", "--output", str(output)]
     assert main(["import-backbone", str(tmp_path / "ours.safetensors"), *resize]) == 0

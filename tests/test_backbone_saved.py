@@ -1,4 +1,4 @@
-"""What `save_backbone` writes is the model that it was given; a description that is not true of it is refused."""
+"""What `save_vit` writes is the model that it was given; a description that is not true of it is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from fpet.backbone import create_backbone, load_backbone, save_backbone
+from fpet.backbone import create_backbone, load_backbone, save_backbone, save_vit
 from fpet.backbone_files.described import fingerprint
 from fpet.backbone_files.description import Description
 from fpet.errors import BackboneError
@@ -49,7 +49,7 @@ def test_a_task_on_a_backbone_of_any_form_of_size_is_saved_and_loaded(tmp_path: 
     header = new_header("mine", ("a", "b"), backbone, adapter=Method("lora", {"dim": 2}), reducer=Method("none"))
     model = new_model(header, backbone).eval()
     save_task(tmp_path / "task.safetensors", header, model)
-    save_backbone(tmp_path / "vit.safetensors", backbone.vit, VIT, {**SMALL, "img_size": size}, {})
+    save_vit(tmp_path / "vit.safetensors", backbone.vit, VIT, {**SMALL, "img_size": size})
     images = torch.randn(2, 3, 16, 32)
     for other in (backbone, load_backbone(tmp_path / "vit.safetensors")):
         again = Task.load(tmp_path / "task.safetensors").build(other)
@@ -58,7 +58,7 @@ def test_a_task_on_a_backbone_of_any_form_of_size_is_saved_and_loaded(tmp_path: 
 
 
 def test_a_file_of_ours_is_told_what_it_says_in_the_form_of_timm(tmp_path: Path) -> None:
-    save_backbone(tmp_path / "vit.safetensors", stock(patch_size=(8, 8)), VIT, {**SMALL, "patch_size": (8, 8)}, {})
+    save_vit(tmp_path / "vit.safetensors", stock(patch_size=(8, 8)), VIT, {**SMALL, "patch_size": (8, 8)})
     loaded = load_backbone(tmp_path / "vit.safetensors", arguments={"patch_size": (8, 8), "img_size": (16, 64)})
     assert (loaded.arguments["patch_size"], loaded.arguments["img_size"]) == ([8, 8], [16, 64])
 
@@ -71,7 +71,7 @@ def test_an_argument_that_a_file_cannot_hold_is_refused_by_name(tmp_path: Path, 
         create_backbone(VIT, arguments)
     path = tmp_path / "vit.safetensors"
     with pytest.raises(BackboneError, match=message):
-        save_backbone(path, stock(), VIT, arguments, {})
+        save_vit(path, stock(), VIT, arguments)
     assert not path.exists()
     safetensors.torch.save_file(stock().state_dict(), path)
     with pytest.raises(BackboneError, match=f"^{path}: {message}"):
@@ -81,7 +81,7 @@ def test_an_argument_that_a_file_cannot_hold_is_refused_by_name(tmp_path: Path, 
 @pytest.mark.parametrize("architecture", [VIT, DISTILLED])
 def test_a_classifier_is_left_out(tmp_path: Path, architecture: str) -> None:
     vit = stock(architecture, num_classes=10)
-    save_backbone(tmp_path / "vit.safetensors", vit, architecture, SMALL, {})
+    save_vit(tmp_path / "vit.safetensors", vit, architecture, SMALL)
     loaded = load_backbone(tmp_path / "vit.safetensors")
     assert not any(name.startswith("head") for name in loaded.vit.state_dict())
     assert torch.equal(features(loaded.vit), features(vit))
@@ -95,10 +95,20 @@ def test_a_classifier_is_left_out(tmp_path: Path, architecture: str) -> None:
 def test_a_model_that_timm_did_not_make_by_name_is_written_with_the_table_of_its_name(tmp_path: Path) -> None:
     torch.manual_seed(0)
     vit = VisionTransformer(num_classes=0, **SMALL)
-    save_backbone(tmp_path / "vit.safetensors", vit, VIT, SMALL, {})
+    save_vit(tmp_path / "vit.safetensors", vit, VIT, SMALL)
     loaded = load_backbone(tmp_path / "vit.safetensors")
     assert torch.equal(features(loaded.vit), features(vit))
     assert tuple(loaded.vit.pretrained_cfg["mean"]) == tuple(stock().pretrained_cfg["mean"])
+
+
+def test_a_model_as_timm_makes_it_needs_no_arguments_and_a_loaded_backbone_none_at_all(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    save_vit(first, timm.create_model(VIT, num_classes=0), VIT)
+    loaded = load_backbone(first)
+    assert loaded.arguments == {}
+    save_backbone(second, loaded)
+    assert second.read_bytes() == first.read_bytes()
+    assert create_backbone(VIT, state=loaded.vit.state_dict()).fingerprint == loaded.fingerprint
 
 
 WITHOUT_SIZE = {name: value for name, value in SMALL.items() if name != "img_size"}
@@ -118,7 +128,7 @@ def test_weights_of_another_architecture_or_size_are_not_written(
 ) -> None:
     path = tmp_path / "vit.safetensors"
     with pytest.raises(BackboneError, match=message) as refusal:
-        save_backbone(path, stock(), architecture, arguments, {})
+        save_vit(path, stock(), architecture, arguments)
     assert str(refusal.value).startswith(f"{path}: ")
     assert not path.exists()
 
@@ -139,7 +149,7 @@ def test_the_same_weights_in_another_function_are_not_written(
 ) -> None:
     path, vit = tmp_path / "vit.safetensors", stock(**made)
     with pytest.raises(BackboneError, match=f"^{path}: the arguments describe another model: {message}"):
-        save_backbone(path, vit, VIT, {**SMALL, **said}, {})
+        save_vit(path, vit, VIT, {**SMALL, **said})
     assert not path.exists()
     assert vit.training  # as timm makes it
 
@@ -150,7 +160,7 @@ def test_a_model_in_training_is_written_and_left_as_it_is(tmp_path: Path, dtype:
     vit.blocks[0].eval()
     modes, before = [module.training for module in vit.modules()], fingerprint(vit)
     with torch.device("meta"):  # of new tensors; what is compared has values
-        save_backbone(tmp_path / "vit.safetensors", vit, VIT, SMALL, {})
+        save_vit(tmp_path / "vit.safetensors", vit, VIT, SMALL)
     assert [module.training for module in vit.modules()] == modes
     assert {parameter.dtype for parameter in vit.parameters()} == {dtype}
     assert all(parameter.requires_grad for parameter in vit.parameters())
@@ -162,7 +172,7 @@ def test_weights_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
     vit = stock()
     nn.init.constant_(vit.norm.bias, torch.nan)
     with pytest.raises(BackboneError, match=r"vit.safetensors: 'norm.bias' has values that are not finite"):
-        save_backbone(tmp_path / "vit.safetensors", vit, VIT, SMALL, {})
+        save_vit(tmp_path / "vit.safetensors", vit, VIT, SMALL)
 
 
 def test_an_argument_that_the_file_leaves_out_is_not_chosen_anew() -> None:
@@ -182,5 +192,5 @@ def test_an_argument_that_the_file_leaves_out_is_not_chosen_anew() -> None:
 )
 def test_a_provenance_that_is_no_json_is_refused(tmp_path: Path, provenance: dict[str, Any], message: str) -> None:
     with pytest.raises(BackboneError, match=f"^{tmp_path}/vit.safetensors: {message}"):
-        save_backbone(tmp_path / "vit.safetensors", stock(), VIT, SMALL, provenance)
+        save_vit(tmp_path / "vit.safetensors", stock(), VIT, SMALL, provenance=provenance)
     assert list(tmp_path.iterdir()) == []

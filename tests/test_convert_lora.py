@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def lora_task(folder: Path, adapter: Method, bits: int = 32) -> Path:
     """A LoRA task with weights that matter, beside its backbone."""
     backbone = small_backbone()
-    save_backbone(folder / "backbone.safetensors", backbone.vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(folder / "backbone.safetensors", backbone)
     header = small_header(backbone, adapter=Method(adapter.kind, {**adapter.arguments, "bits": bits}))
     torch.manual_seed(0)
     model = new_model(header, backbone)
@@ -108,7 +108,7 @@ def test_the_two_classifiers_of_a_distilled_deit_are_refused_both_ways(
     assert main(to_peft(lora_task(tmp_path, Method("lora")))) == 0
     distilled = create_backbone("deit_tiny_distilled_patch16_224", ARGUMENTS)
     backbone, task = tmp_path / "distilled" / "backbone.safetensors", tmp_path / "distilled" / "task.safetensors"
-    save_backbone(backbone, distilled.vit, distilled.architecture, ARGUMENTS, {})
+    save_backbone(backbone, distilled)
     header = small_header(distilled, adapter=Method("lora"), reducer=Method("none"))
     save_task(task, header, new_model(header, distilled))
     from_peft = ["convert", str(tmp_path / "peft"), "--backbone", str(backbone), "--output", f"{task}.safetensors"]

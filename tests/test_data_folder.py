@@ -9,7 +9,7 @@ import pytest
 import torch
 from picture_files import classes, everything, picture, truncate
 from PIL import Image
-from small import ARCHITECTURE, ARGUMENTS, small_backbone
+from small import small_backbone
 
 from fpet.backbone import save_backbone
 from fpet.cli import main
@@ -203,7 +203,7 @@ def test_shots_of_an_unsplit_folder_are_refused(unsplit: Path) -> None:
 
 def test_a_task_from_one_folder(unsplit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truncate(unsplit / "car" / "03.png")
-    save_backbone(tmp_path / "small.safetensors", small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(tmp_path / "small.safetensors", small_backbone())
     output = tmp_path / "mine.safetensors"
     backbone = ["--backbone", str(tmp_path / "small.safetensors")]
     train = ["train", "--name", "mine", "--output", str(output), "--data", str(unsplit), "--split-seed", "3", *backbone]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ADAPTFORMER, ARCHITECTURE, ARGUMENTS, BDM, small_backbone, small_digits, small_header
+from small import ADAPTFORMER, BDM, small_backbone, small_digits, small_header
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
 from fpet.block import DropPath
@@ -45,7 +45,7 @@ def test_what_a_task_adds_is_float32() -> None:
 @pytest.mark.usefixtures("by_default")
 def test_a_backbone_is_saved_and_counted_and_drawn(tmp_path: Path) -> None:
     backbone, path = small_backbone(), tmp_path / "backbone.safetensors"
-    save_backbone(path, backbone.vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(path, backbone)
     assert load_backbone(path).fingerprint == backbone.fingerprint
     assert macs(backbone, ADAPTFORMER, BDM) > 0
     header = small_header(backbone)

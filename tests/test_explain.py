@@ -74,7 +74,7 @@ def test_the_picture_has_a_colour_a_group(service: Serving) -> None:
 def test_an_image_may_end_beside_the_last_patch(tmp_path: Path) -> None:
     odd = create_backbone(PUBLISHED_ODD, {"embed_dim": 24, "depth": 2, "num_heads": 3})
     files = Files(tmp_path / "backbone.safetensors", tmp_path / "tasks")
-    save_backbone(files.backbone, odd.vit, PUBLISHED_ODD, odd.arguments, {})
+    save_backbone(files.backbone, odd)
     write_task(
         files.tasks / "digits.safetensors",
         dataclasses.replace(small_header(odd), preprocessing=Preprocessing(size=(384, 384))),

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import pytest
 import torch
 from serving import Files
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+from small import small_backbone, small_header
 from torch import Tensor, nn
 
 from fpet.backbone import Backbone, save_backbone
@@ -150,7 +150,7 @@ def test_each_scale_has_its_own_logs_whatever_the_checkpoint_is_called(
 def test_the_command_searches_and_leaves_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorboard")
     backbone, output, log = tmp_path / "backbone.safetensors", tmp_path / "out", tmp_path / "log"
-    save_backbone(backbone, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(backbone, small_backbone())
     command = ["train", "--data", "digits", "--name", "digits", "--backbone", str(backbone), "--epochs", "1"]
     more = ["--output", str(output / "digits.safetensors"), "--search-scale", "0.5,2", "--tensorboard", str(log)]
     assert main([*command, *more]) == 0
@@ -230,7 +230,7 @@ def test_a_file_that_is_no_log_is_left_alone(
 
 def test_a_scale_that_diverges_is_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     backbone, output = tmp_path / "backbone.safetensors", tmp_path / "out"
-    save_backbone(backbone, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(backbone, small_backbone())
     command = ["train", "--data", "digits", "--name", "digits", "--backbone", str(backbone), "--epochs", "1"]
     more = ["--adapter-arguments", "dropout=0", "--lr", "1", "--output", str(output / "digits.safetensors")]
     assert main([*command, *more, "--search-scale", "3e38,0.5"]) == 0

@@ -32,7 +32,7 @@ IMAGES = torch.randn((2, 3, 16, 16), generator=torch.Generator().manual_seed(0))
 
 def make_task(folder: Path, backbone: Backbone, head_bits: int = 32) -> Path:
     """A RepAdapter task with weights that matter, beside its backbone."""
-    save_backbone(folder / "backbone.safetensors", backbone.vit, ARCHITECTURE, backbone.arguments, {})
+    save_backbone(folder / "backbone.safetensors", backbone)
     header = dataclasses.replace(
         small_header(backbone, adapter=REPADAPTER), head=HeadSpec(bits=head_bits, bias=head_bits == 32)
     )

@@ -203,7 +203,7 @@ def test_a_file_that_was_replaced_is_not_folded_under_the_old_digest(
         assert part.folded(task)
         part.folding.unpin(task)
         other = part.serve(write_foldable(tmp_path, "other"))
-        save_backbone(files.backbone, create_backbone(ARCHITECTURE, ARGUMENTS).vit, ARCHITECTURE, ARGUMENTS, {})
+        save_backbone(files.backbone, create_backbone(ARCHITECTURE, ARGUMENTS))
         with pytest.raises(ConflictError, match="its file or the backbone's is another by now"):
             part.folding.pin(other)
         assert f"{files.backbone}: the file is another one by now" in caplog.text

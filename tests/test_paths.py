@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small import ARCHITECTURE, small_backbone, small_header
+from small import small_backbone, small_header
 
 from fpet.backbone import load_backbone, save_backbone
 from fpet.errors import BackboneError, TaskError
@@ -31,7 +31,7 @@ def test_a_path_has_any_form(form: Form, tmp_path: Path) -> None:
     backbone = small_backbone()
     header = small_header(backbone)
     first, second, weights = (tmp_path / f"{name}.safetensors" for name in ("first", "second", "weights"))
-    save_backbone(form(weights), backbone.vit, ARCHITECTURE, backbone.arguments, {})
+    save_backbone(form(weights), backbone)
     assert load_backbone(form(weights)).fingerprint == backbone.fingerprint
     save_task(form(first), header, new_model(header, backbone))
     task = Task.load(form(first))

@@ -94,7 +94,7 @@ def test_a_catalog_says_it_all_and_labels_have_names(tmp_path: Path, backbone: P
 @pytest.fixture(scope="module")
 def vit_base() -> Backbone:
     torch.manual_seed(0)
-    return create_backbone("vit_base_patch16_224", {})
+    return create_backbone("vit_base_patch16_224")
 
 
 def header_of(entry: Published, backbone: Backbone) -> TaskHeader:

@@ -68,7 +68,7 @@ def test_stock_preprocessing_and_labels_are_those_of_the_task(
 def test_an_image_is_squashed_to_a_size_that_is_not_square(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     backbone = create_backbone(ARCHITECTURE, {**ARGUMENTS, "img_size": [16, 32]})
     weights, path, output = (tmp_path / f"{name}.safetensors" for name in ("backbone", "task", "folded"))
-    save_backbone(weights, backbone.vit, ARCHITECTURE, backbone.arguments, {})
+    save_backbone(weights, backbone)
     preprocessing = Preprocessing((16, 32), (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "bilinear")
     labels = ("it's", 'a "label"', "Äpfel", "ספר", "a\\b", *"56789")
     header = dataclasses.replace(small_header(backbone, adapter=REPADAPTER), preprocessing=preprocessing, labels=labels)
@@ -88,7 +88,7 @@ FOLDABLE = [Method("lora", {"dim": 4}), REPADAPTER, Method("ssf"), Method("bitfi
 def task_of(folder: Path, architecture: str, adapter: Method, more: dict[str, object]) -> tuple[Path, Backbone]:
     """A task with weights that matter, and its backbone, also in a file beside it."""
     backbone = create_backbone(architecture, {**ARGUMENTS, **more})
-    save_backbone(folder / "backbone.safetensors", backbone.vit, architecture, backbone.arguments, {})
+    save_backbone(folder / "backbone.safetensors", backbone)
     torch.manual_seed(0)
     header = small_header(backbone, adapter)
     model = new_model(header, backbone)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_digits, small_header
+from small import small_backbone, small_digits, small_header
 
 from fpet.backbone import save_backbone
 from fpet.cli import main
@@ -37,7 +37,7 @@ def command(backbone: Path, output: Path) -> list[str]:
 
 def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     backbone = tmp_path / "backbone.safetensors"
-    save_backbone(backbone, small_backbone().vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(backbone, small_backbone())
     one, two = tmp_path / "one", tmp_path / "two"
     assert main(command(backbone, one / "digits.safetensors")) == 0
     done = subprocess.run(

@@ -154,7 +154,7 @@ def test_groups_have_their_mean_colour_and_a_line_between_them() -> None:
 def files(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A task that merges, and its backbone, as options of the command."""
     folder = tmp_path_factory.mktemp("visualize")
-    save_backbone(folder / "backbone.safetensors", backbone.vit, ARCHITECTURE, ARGUMENTS, {})
+    save_backbone(folder / "backbone.safetensors", backbone)
     for kind, reducer in (("bdm", Method("bdm", {"block": 0})), ("none", Method("none"))):
         header = small_header(backbone, reducer=reducer)
         save_task(folder / f"{kind}.safetensors", header, new_model(header, backbone))

@@ -57,7 +57,7 @@ def from_transformers(arguments: argparse.Namespace) -> str:
     """A saved model of transformers to a backbone file."""
     backbone = transformers.read_transformers(arguments.input)
     provenance = {"source": f"transformers: {arguments.input.name}"}
-    save_backbone(arguments.output, backbone.vit, backbone.architecture, backbone.arguments, provenance)
+    save_backbone(arguments.output, backbone, provenance=provenance)
     return f"{backbone.architecture} with {backbone.arguments}; {options.normalisation(backbone)}"
 
 

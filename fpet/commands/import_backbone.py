@@ -44,9 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     backbone = options.open_backbone(
         arguments.source, arguments.architecture, arguments.architecture_arguments, normalization
     )
-    save_backbone(
-        output, backbone.vit, backbone.architecture, backbone.arguments, _provenance(arguments.source, backbone)
-    )
+    save_backbone(output, backbone, provenance=_provenance(arguments.source, backbone))
     rows, columns = backbone.geometry.grid
     described = f"{backbone.architecture}, {rows}x{columns} patches, {options.resampling(backbone)}".rstrip(", ")
     print(f"{output}: {described}; {options.normalisation(backbone)}; fingerprint {backbone.fingerprint[:12]}")
