@@ -25,7 +25,7 @@ from benchmarks.markdown import table
 from benchmarks.rounds import ratios, spread
 from fpet.backbone import Backbone
 from fpet.commands import options
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.hardware.allocator import keep_freed_memory
 from fpet.hardware.graphs import CudaGraphs
 from fpet.hardware.precision import DTYPES

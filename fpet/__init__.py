@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fpet.adapters.base import Adapter as Adapter
+    from fpet.adapters.base import BlockAdapter as BlockAdapter
     from fpet.backbone import Backbone as Backbone
     from fpet.backbone import create_backbone as create_backbone
     from fpet.backbone import load_backbone as load_backbone
@@ -17,7 +19,17 @@ if TYPE_CHECKING:
     from fpet.data import load_dataset as load_dataset
     from fpet.embedded import default_backbone as default_backbone
     from fpet.embedded import task_path as task_path
+    from fpet.errors import BackboneError as BackboneError
+    from fpet.errors import BusyError as BusyError
+    from fpet.errors import DataError as DataError
+    from fpet.errors import DivergedError as DivergedError
     from fpet.errors import FpetError as FpetError
+    from fpet.errors import ImageError as ImageError
+    from fpet.errors import TaskError as TaskError
+    from fpet.errors import UnsupportedError as UnsupportedError
+    from fpet.evaluation import Evaluation as Evaluation
+    from fpet.evaluation import evaluate as evaluate
+    from fpet.folding import fold as fold
     from fpet.header import Method as Method
     from fpet.header import TaskHeader as TaskHeader
     from fpet.images import to_rgb as to_rgb
@@ -26,6 +38,8 @@ if TYPE_CHECKING:
     from fpet.inference.task_weights import Weights as Weights
     from fpet.inference.unit_scale import at_unit_scale as at_unit_scale
     from fpet.preprocess import Preprocessing as Preprocessing
+    from fpet.reducers.base import BlockReducer as BlockReducer
+    from fpet.reducers.base import Reducer as Reducer
     from fpet.task import Task as Task
     from fpet.task import new_model as new_model
     from fpet.task import save_task as save_task
@@ -38,6 +52,8 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "Adapter": "adapters.base",
+    "BlockAdapter": "adapters.base",
     "Backbone": "backbone",
     "create_backbone": "backbone",
     "load_backbone": "backbone",
@@ -47,7 +63,17 @@ _HOMES = {
     "load_dataset": "data",
     "default_backbone": "embedded",
     "task_path": "embedded",
+    "BackboneError": "errors",
+    "BusyError": "errors",
+    "DataError": "errors",
+    "DivergedError": "errors",
     "FpetError": "errors",
+    "ImageError": "errors",
+    "TaskError": "errors",
+    "UnsupportedError": "errors",
+    "Evaluation": "evaluation",
+    "evaluate": "evaluation",
+    "fold": "folding",
     "Method": "header",
     "TaskHeader": "header",
     "to_rgb": "images",
@@ -56,6 +82,8 @@ _HOMES = {
     "Weights": "inference.task_weights",
     "at_unit_scale": "inference.unit_scale",
     "Preprocessing": "preprocess",
+    "BlockReducer": "reducers.base",
+    "Reducer": "reducers.base",
     "Task": "task",
     "new_model": "task",
     "save_task": "task",

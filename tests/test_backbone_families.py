@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from fpet.backbone import Backbone, create_backbone, load_backbone, save_backbone
 from fpet.cli import main
 from fpet.errors import UnsupportedError
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.header import Method, TaskHeader
 from fpet.images import to_rgb
 from fpet.inference.programs import Batch, Program

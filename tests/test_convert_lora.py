@@ -21,7 +21,7 @@ from fpet.backbone_files.described import fingerprint
 from fpet.cli import main
 from fpet.embedded import task_path
 from fpet.errors import UnsupportedError
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.header import Method
 from fpet.task import Task, new_model, save_task
 

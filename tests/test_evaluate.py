@@ -18,7 +18,7 @@ from fpet.baseline import _pixels, raw_pixel_baseline
 from fpet.data import Dataset, Split, load_dataset
 from fpet.data.split import ImageTensor
 from fpet.errors import DataError, UnsupportedError
-from fpet.evaluate import Confusion, Evaluation, answers, classify, evaluate, summary, tally
+from fpet.evaluation import Confusion, Evaluation, answers, classify, evaluate, summary, tally
 from fpet.header import Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import new_model

@@ -19,7 +19,7 @@ from fpet.adapters.repadapter import RepAdapter
 from fpet.backbone import Backbone, create_backbone, save_backbone
 from fpet.cli import main
 from fpet.errors import UnsupportedError
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.header import HeadSpec, Method
 from fpet.linear import LowBitLinear
 from fpet.task import Task, new_model, save_task

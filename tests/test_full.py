@@ -15,7 +15,7 @@ from fpet.adapters.full import Full, FullBlock
 from fpet.backbone import Backbone, create_backbone
 from fpet.backbone_files.described import fingerprint
 from fpet.errors import UnsupportedError
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.header import Method
 from fpet.task import new_model
 from fpet.timm_checkpoint import timm_state

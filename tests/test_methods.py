@@ -19,7 +19,7 @@ from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, create_backbone
 from fpet.backbone_files.described import fingerprint
 from fpet.errors import TaskError, UnsupportedError
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.inference.mixed import Template
 from fpet.inference.task_weights import Weights
 from fpet.linear import LowBitLinear

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from fpet.backbone import create_backbone
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.header import Method
 from fpet.inference import reordered
 from fpet.inference.programs import Batch, Program

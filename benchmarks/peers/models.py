@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fpet.backbone import Backbone
 from fpet.errors import TaskError
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.hardware.precision import DTYPES
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing

@@ -17,7 +17,7 @@ from fpet.commands.tell import tell
 from fpet.data.listing import visible
 from fpet.data.pictures import ImageFiles, is_special
 from fpet.errors import DataError, ImageError, UnsupportedError
-from fpet.evaluate import classify, not_finite
+from fpet.evaluation import classify, not_finite
 from fpet.files import read_lines
 from fpet.task import Task
 from fpet.vit import AdaptedViT

@@ -17,7 +17,7 @@ from fpet.commands.tell import tell
 from fpet.data import SOURCES, Dataset
 from fpet.data.pictures import ImageFiles
 from fpet.errors import DataError, TaskError
-from fpet.evaluate import Answers, Evaluation, Tally, answers, summary, tally
+from fpet.evaluation import Answers, Evaluation, Tally, answers, summary, tally
 from fpet.files import write_csv
 from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from fpet.commands import options
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.timm_checkpoint import creation, write_timm_checkpoint
 
 _DESCRIPTION = """Writes the backbone with the task's adapter folded into it and the task's head as a checkpoint that

@@ -19,7 +19,7 @@ from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.data import Dataset
 from fpet.errors import BusyError, DataError, FpetError, TaskError, UnsupportedError
-from fpet.evaluate import Evaluation
+from fpet.evaluation import Evaluation
 from fpet.files import make_folder
 from fpet.flops import macs
 from fpet.hardware import cpu

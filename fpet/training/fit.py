@@ -14,7 +14,7 @@ from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.data import Dataset
 from fpet.errors import DivergedError, UnsupportedError
-from fpet.evaluate import Evaluation, evaluate
+from fpet.evaluation import Evaluation, evaluate
 from fpet.header import Method, TaskHeader
 from fpet.registry import keyword_parameters, refuse_untrainable
 from fpet.task import task_on_meta

@@ -8,7 +8,7 @@ from typing import Any
 
 from fpet.data import Dataset
 from fpet.errors import DataError
-from fpet.evaluate import Evaluation
+from fpet.evaluation import Evaluation
 from fpet.json_values import check_json
 from fpet.provenance import versions
 from fpet.training.recipe import Recipe

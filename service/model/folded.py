@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fpet.fold import fold
+from fpet.folding import fold
 from fpet.hardware.storages import storages
 from fpet.inference.programs import Batch, Program
 from fpet.vit import AdaptedViT
