@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fpet.task import Task as Task
     from fpet.task import new_model as new_model
     from fpet.task import save_task as save_task
-    from fpet.training.fit import finish as finish
+    from fpet.training.fit import evaluate_fitted as evaluate_fitted
     from fpet.training.fit import fit as fit
     from fpet.training.recipe import Recipe as Recipe
     from fpet.untrained import new_header as new_header
@@ -87,7 +87,7 @@ _HOMES = {
     "Task": "task",
     "new_model": "task",
     "save_task": "task",
-    "finish": "training.fit",
+    "evaluate_fitted": "training.fit",
     "fit": "training.fit",
     "Recipe": "training.recipe",
     "new_header": "untrained",

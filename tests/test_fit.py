@@ -20,7 +20,7 @@ from fpet.data import Dataset, Images, Split
 from fpet.errors import DivergedError, TaskError, UnsupportedError
 from fpet.header import Method, TaskHeader
 from fpet.task import Task
-from fpet.training.fit import finish, fit
+from fpet.training.fit import evaluate_fitted, fit
 from fpet.training.recipe import Recipe
 from fpet.training.run import Run
 from fpet.training.train import train
@@ -66,7 +66,7 @@ def test_the_scale_that_is_best_on_validation_images_is_kept(
     assert fitted.tried == [
         {"scale": scale, "epoch": one.epoch, "accuracy": one.accuracy, "loss": one.loss} for scale, one in alone.items()
     ]
-    described, _ = finish(fitted)
+    described, _ = evaluate_fitted(fitted)
     assert described.provenance["scale_search"] == fitted.tried
 
 
@@ -87,7 +87,7 @@ def test_a_file_says_what_was_searched_and_else_nothing_of_it(
 ) -> None:
     recipe = dataclasses.replace(RECIPE, epochs=1)
     fitted = fit(small_header(backbone), backbone, digits, recipe, tmp_path / "run.checkpoint", scales=scales)
-    described, _ = finish(fitted)
+    described, _ = evaluate_fitted(fitted)
     assert [tried["scale"] for tried in described.provenance.get("scale_search", [])] == list(scales)
     assert ("scale_search" in described.provenance) is bool(scales)
 
@@ -103,7 +103,7 @@ def test_no_test_takes_larger_batches_than_the_training(
     sizes: list[int] = []
     embedding = cast(nn.Module, fitted.trained.model.vit.patch_embed)
     with embedding.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0]))):
-        finish(fitted)
+        evaluate_fitted(fitted)
     assert max(sizes) == min(expected, len(digits.train))
 
 
@@ -129,7 +129,7 @@ def test_test_images_are_read_once_after_all_choices(backbone: Backbone, digits:
     seen = dataclasses.replace(digits, test=Split(watched, digits.test.targets))
     fitted = fit(small_header(backbone), backbone, seen, RECIPE, tmp_path / "run.checkpoint", scales=SCALES)
     assert not watched.reads
-    finish(fitted)
+    evaluate_fitted(fitted)
     assert watched.reads == Counter(range(len(digits.test)))
 
 

@@ -24,7 +24,7 @@ from fpet.locks import sole_writer
 from fpet.quantize import BITS
 from fpet.task import save_task
 from fpet.training.checkpoint import check_log
-from fpet.training.fit import Fitted, check_fit, checkpoints_of, finish, fit
+from fpet.training.fit import Fitted, check_fit, checkpoints_of, evaluate_fitted, fit
 from fpet.training.parallel import Processes, joined, local_device
 from fpet.training.recipe import Recipe
 from fpet.untrained import new_header
@@ -162,7 +162,7 @@ def _told_if_interrupted(checkpoints: Sequence[Path]) -> Iterator[None]:
 
 
 def _save(output: Path, fitted: Fitted) -> None:
-    header, tested = finish(fitted)
+    header, tested = evaluate_fitted(fitted)
     save_task(output, header, fitted.trained.model)
     for checkpoint in fitted.checkpoints:
         checkpoint.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from fpet.sweeps.jobs import KEY, Job, jobs, new_task
 from fpet.sweeps.plan import Plan
 from fpet.sweeps.results import Row, add_row, drop_failed, read_rows
 from fpet.task import save_task
-from fpet.training.fit import Fitted, finish, fit
+from fpet.training.fit import Fitted, evaluate_fitted, fit
 from fpet.training.run import Trained
 from fpet.vit import count_parameters
 from fpet.words import reason
@@ -119,7 +119,7 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
         if isinstance(job.dataset, DataError):
             raise job.dataset
         fitted = _fit(job, job.dataset, backbone, folder)
-        header, tested = finish(fitted)
+        header, tested = evaluate_fitted(fitted)
     except (FpetError, MemoryError, RuntimeError) as error:
         if not _explains_itself(error):
             raise

@@ -132,7 +132,7 @@ def check_fit(header: TaskHeader, backbone: Backbone, recipe: Recipe, scales: Se
         task_on_meta(candidate, backbone.geometry)
 
 
-def finish(fitted: Fitted) -> tuple[TaskHeader, Evaluation]:
+def evaluate_fitted(fitted: Fitted) -> tuple[TaskHeader, Evaluation]:
     """Looks at the test images, once and after all choices; returns the header with its provenance, and the result.
 
     Raises:
