@@ -173,7 +173,8 @@ def check_backbone(path: Path | str, header: TaskHeader, backbone: Backbone) -> 
         others = "" if said.arguments == given else f"; its was made with {said.arguments}, this one with {given}"
         raise TaskError(
             f"{path}: the task belongs to the backbone {said.architecture} {said.fingerprint[:12]}, not to "
-            f"{backbone.architecture} {backbone.fingerprint[:12]}{others}; it needs that which it was trained on"
+            f"{backbone.architecture} {backbone.fingerprint[:12]}{others}; it needs the one that it was "
+            "trained on (--backbone)"
         )
     # The same weights make another function by another activation, pooling or number of heads.
     own = backbone.architecture

@@ -31,7 +31,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
             parser.add_argument(option, nargs="?", action=_Refused, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
             continue
         default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
-        shown = "" if default is None else f"; default {default}"
+        shown = "" if default in (None, "") else f"; default {default}"
         chosen, switch = get_origin(field.annotation) is Literal, field.annotation is bool
         parser.add_argument(
             f"--{name.replace('_', '-')}",

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from typing import Literal, TypeVar
 
 from fpet.errors import TaskError
+from fpet.words import count
 from service.batcher import Batcher
 from service.catalog import Catalog
 from service.decode import Decoder
@@ -149,7 +150,9 @@ class Runtime:
             self._started("failed")
             return
         serving, engine = self.catalog.entries.serving(), self.engine
-        logger.info("ready: %d tasks on %s in %s", len(serving), engine.device, engine.dtype)
+        failed = sum(entry.state == "failed" for entry in self.catalog.entries.all())
+        others = f", {failed} failed," if failed else ""
+        logger.info("ready: %s%s on %s in %s", count(len(serving), "task"), others, engine.device, engine.dtype)
         self._started("ready")
 
     async def _preload(self) -> None:

@@ -34,6 +34,18 @@ def test_the_table_says_what_a_data_set_holds(tmp_path: Path, capsys: pytest.Cap
     assert bool(err) is not ours
 
 
+def test_list_prints_what_there_is_and_fetches_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "--list", "--cache", str(tmp_path / "none")]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["name", "group", "what"]
+    assert [line.split()[0] for line in lines] == list(SOURCES)
+    assert not (tmp_path / "none").exists()
+    assert main(["data", "digits", "--list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {"name": "digits", "group": "specialised", "what": "handwritten digits"}
+    ]
+
+
 def test_json_has_the_labels_and_the_whole_digest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", DRAWN, "--json", "--cache", str(tmp_path)]) == 0
     [row] = json.loads(capsys.readouterr().out)

@@ -152,9 +152,10 @@ def test_a_split_is_made_of_what_is_left(unsplit: Path) -> None:
 @pytest.mark.parametrize(
     ("remove", "message"),
     [
-        ("test", r"pets has no test/: a data folder to train on has train/ and test/, and may have val/ \(without"),
+        ("test", "pets has no test/: rename the validation to test/, and 10 % of train/ validate"),
+        ("[tv][ea][sl]*", r"pets has no test/: a data folder to train on has train/ and test/, and may have val/ \(w"),
         ("train", "pets has no train/: a data folder to train on has"),
-        ("train/dog", "1 class folder: a"),
+        ("train/dog", "1 class folder, cat/; should the classes lie below, give .*/cat: a classification needs two"),
         ("val/*/*", "val holds no images"),
         ("train/dog/*", "1 of 2 classes have no training image: dog"),
     ],

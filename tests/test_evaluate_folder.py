@@ -206,7 +206,10 @@ def test_a_trained_task_that_is_asked_for_by_name_is_pointed_out(
     assert main(["evaluate", "--task", "mine"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("fpet: there is no embedded task 'mine'; there are ")
-    assert said.endswith("; for the file runs/mine.safetensors say --task runs/mine.safetensors\n")
+    assert said.endswith("; to use the file runs/mine.safetensors, give that in its place\n")
+    Path("elsewhere.safetensors").touch()
+    assert main(["evaluate", "--task", "elsewhere"]) == 2
+    assert capsys.readouterr().err.endswith("; to use the file elsewhere.safetensors, give that in its place\n")
     for other in ("yours", "m" * 300):  # of which the latter is no file name
         assert main(["evaluate", "--task", other]) == 2
         assert "runs" not in capsys.readouterr().err

@@ -30,11 +30,12 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.set_defaults(run=run)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{_NAMES} (default: all)")
     options.add_cache(parser)
+    parser.add_argument("--list", action="store_true", help="print what there is, fetch nothing, and stop")
     parser.add_argument("--json", action="store_true", help="print one JSON list, with the labels and whole SHA-256")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Loads each data set and prints the table.
+    """Loads each data set, unless they are only listed, and prints the table.
 
     Raises:
         DataError: if there is no source of a name.
@@ -42,6 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
     for name in arguments.names:
         if name not in SOURCES:
             raise DataError(f"no data '{name}': the sources are {', '.join(SOURCES)}")
+    if arguments.list:
+        known = [{"name": name, "group": SOURCES[name].group, "what": SOURCES[name].summary} for name in SOURCES]
+        chosen = [row for row in known if not arguments.names or row["name"] in arguments.names]
+        print(json.dumps(chosen) if arguments.json else table(chosen, ("name", "group", "what")))
+        return 0
     rows, failed = [], False
     for name in dict.fromkeys(arguments.names or SOURCES):
         try:

@@ -116,9 +116,9 @@ def task(arguments: argparse.Namespace) -> Task:
     try:
         embedded = task_path(arguments.task)
     except TaskError as error:
-        trained = Path("runs", f"{arguments.task}.safetensors")
-        if trained in Path("runs").glob("*.safetensors"):
-            raise TaskError(f"{error}; for the file {trained} say --task {trained}") from error
+        for trained in (Path(f"{path}.safetensors"), Path("runs", f"{path}.safetensors")):
+            if trained in trained.parent.glob("*.safetensors"):  # which no name is too long for
+                raise TaskError(f"{error}; to use the file {trained}, give that in its place") from error
         raise
     return Task.load(embedded)
 
@@ -229,8 +229,10 @@ def keyword_arguments(text: str) -> dict[str, Value]:
     arguments: dict[str, Value] = {}
     for item in filter(None, text.split(",")):
         name, equals, value = item.partition("=")
-        if not name or not equals or name in arguments:
-            raise argparse.ArgumentTypeError(f"{item!r} is not a new NAME=VALUE")
+        if not name or not equals:
+            raise argparse.ArgumentTypeError(f"{item!r} is no NAME=VALUE")
+        if name in arguments:
+            raise argparse.ArgumentTypeError(f"{name} is given twice")
         arguments[name] = _value(value)
     return arguments
 

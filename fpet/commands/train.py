@@ -15,10 +15,10 @@ import torch
 from fpet.backbone import Backbone
 from fpet.commands import method_options, options
 from fpet.commands.tell import tell
-from fpet.errors import UnsupportedError
+from fpet.errors import TaskError, UnsupportedError
 from fpet.hardware.allocator import keep_freed_memory
 from fpet.hardware.precision import DTYPES, slowness
-from fpet.header import TaskHeader
+from fpet.header import TaskHeader, check_name
 from fpet.linear import FULL_PRECISION
 from fpet.locks import sole_writer
 from fpet.quantize import BITS
@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or Path("runs", f"{arguments.name}.safetensors")
     # Other commands recognise a task file by the suffix, and the checkpoint's name differs in it alone.
     options.require_suffix(output, ".safetensors", "a task file's name")
+    _check_name(output, arguments.name)
     recipe = _recipe(arguments)
     keep_freed_memory()
     arguments.device = local_device(arguments.device)
@@ -116,7 +117,6 @@ def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe
 
     # With any labels: what is wrong should show before data is read, which may take long.
     check_fit(task(("0", "1")), backbone, recipe, scales)
-    _check_name(output, arguments.name)
     if group.rank == 0:
         _warn(recipe, torch.device(arguments.device))
     dataset = options.dataset(arguments, arguments.data)
@@ -128,7 +128,12 @@ def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe
 
 
 def _check_name(output: Path, name: str) -> None:
-    """Raises UnsupportedError unless the file is called as its task, without which no service takes it."""
+    """Raises UnsupportedError unless the file is called as its task, without which no service takes it; TaskError for
+    what is no name."""
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise TaskError(str(error)) from error
     if output.stem != name:
         raise UnsupportedError(
             f"{output}: a task's file has the task's name; call it {name}.safetensors, or give --name"

@@ -92,6 +92,8 @@ def _folders(root: Path) -> dict[str, Path]:
     """
     missing = [f"no {split}/" for split in _NEEDED if not (root / split).is_dir()]
     if missing:
+        if (root / "train").is_dir() and any((root / name).is_dir() for name in _VALIDATION):
+            raise DataError(f"{root} has no test/: rename the validation to test/, and 10 % of train/ validate")
         raise DataError(
             f"{root} has {' and '.join(missing)}: a data folder to train on has train/ and test/, and may have val/ "
             "(without it 10 % of train/ validate), or it has one folder a class"
@@ -200,7 +202,7 @@ def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:
     found = visible(folder)
     if strays := [str(path) for path in found if composed(path.name) not in index or not path.is_dir()]:
         what = "is not a class folder" if len(strays) == 1 else "are not class folders"
-        raise DataError(f"{first(strays)} {what}: the classes are {first(labels)}")
+        raise DataError(f"{first(strays)} {what}: the classes are {first(labels)}; move what is none elsewhere")
     pictures = [Picture(path, index[composed(label.name)]) for label in found for path in _files(label)]
     if not pictures:
         raise DataError(f"{folder} holds no images: expected {folder.name}/<class>/<image>")

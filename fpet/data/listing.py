@@ -33,7 +33,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
     """
     names = [path.name for path in visible(folder) if path.is_dir()]
     if len(names) < 2:
-        raise DataError(f"{folder} has {count(len(names), 'class folder')}: a classification needs two")
+        only = f", {names[0]}/; should the classes lie below, give {folder / names[0]}" if names else ""
+        raise DataError(f"{folder} has {count(len(names), 'class folder')}{only}: a classification needs two")
     for label in names:
         if any(category(character) in _UNSPEAKABLE for character in label):
             raise DataError(f"{folder}: the class folder {label!r} has a control character in its name; rename it")

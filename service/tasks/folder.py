@@ -19,6 +19,8 @@ SUFFIX = ".safetensors"
 
 def require_folder(path: Path) -> None:
     """Raises TaskError unless the task folder exists."""
+    if path.is_file():
+        raise TaskError(f"{path}: is a file; the task folder is the one that it lies in")
     if not path.is_dir():
         raise TaskError(f"{path}: the task folder does not exist")
 
