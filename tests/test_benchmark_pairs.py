@@ -128,6 +128,23 @@ def test_the_means_over_both_machines_are_those_of_their_pairs() -> None:
         assert f"| {name} | {' | '.join(cells)} |" in page
 
 
+def test_what_fpet_has_more_than_each_other_is_that_of_the_same_task_and_seed() -> None:
+    page = (RESULTS / "blocks-tasks.md").read_text()
+    differences = defaultdict(list)
+    for name in ("blocks-h200", "blocks-tasks"):
+        accuracy = {
+            (row.data, row.seed, row.reducer, json.loads(row.reducer_arguments).get("block")): row.test_accuracy or 0
+            for row in read_tables([RESULTS / f"{name}.csv"])
+        }
+        for (data, seed, reducer, block), value in accuracy.items():
+            if reducer not in ("none", "bdm"):
+                differences[reducer, block].append(100 * (accuracy[data, seed, "bdm", block] - value))
+    for reducer, name in {"bsm": "BSM", "average-pool": "average pool", "max-pool": "max pool"}.items():
+        each = [differences[reducer, block] for block in (2, 4, 6)]
+        cells = [f"{statistics.fmean(one):+.2f} ({statistics.stdev(one) / len(one) ** 0.5:.2f})" for one in each]
+        assert f"| {name} | {' | '.join(cells)} |" in page.partition("| FPET, less |")[2]
+
+
 def test_every_run_with_reduction_is_beside_its_own_without(rows: list[Row]) -> None:
     found = pairs.pairs_of(rows)
     assert [pair.reduced.seed for pair in found] == 12 * [0] + 12 * [1] + 12 * [2]
