@@ -19,7 +19,7 @@ from fpet.adapters import build_adapter
 from fpet.backbone import create_backbone, save_backbone
 from fpet.backbone_files.described import fingerprint
 from fpet.cli import main
-from fpet.embedded import default_backbone, task_path
+from fpet.embedded import task_path
 from fpet.errors import UnsupportedError
 from fpet.folding import fold
 from fpet.header import Method
@@ -136,8 +136,6 @@ def test_what_is_of_no_known_kind_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert "missing: there is no such file or folder" in capsys.readouterr().err
     assert main(["convert", str(task_path("digits")), "--output", str(tmp_path / "output")]) == 2
     assert "give --to published or --to peft" in capsys.readouterr().err
-    assert main(["convert", str(default_backbone()), "--output", str(tmp_path / "output")]) == 2
-    assert "; weights of a backbone are read by `fpet import-backbone`\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("targets", ["q+k+v", "qkv", "proj+fc1+fc2"])

@@ -11,7 +11,7 @@ from fpet.commands import conversions, options
 from fpet.convert import peft, transformers
 from fpet.convert.peft_writer import LIBRARIES
 from fpet.convert.published import MATRICES
-from fpet.errors import TaskError, UnsupportedError
+from fpet.errors import UnsupportedError
 from fpet.preprocess import INTERPOLATIONS
 from fpet.reducers import REDUCERS
 from fpet.task import Task
@@ -97,19 +97,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_other(path: Path) -> None:
-    """Raises TaskError, which says what the file is, unless it is a task's."""
-    try:
-        Task.load(path)
-    except TaskError as error:
-        raise TaskError(f"{error}; weights of a backbone are read by `fpet import-backbone`") from error
-
-
 def _kind(arguments: argparse.Namespace) -> str:
     path: Path = arguments.input
     if path.suffix == ".safetensors":
         if arguments.to is None:
-            _refuse_other(path)
+            Task.load(path)  # says what the file is, if it is none
             raise UnsupportedError(f"{path}: give --to published or --to peft")
         return f"to {arguments.to}"
     if path.suffix == ".bin":
