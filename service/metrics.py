@@ -87,9 +87,7 @@ class Metrics:
         self.decode_seconds = histogram("decode_duration_seconds", "Decoding a request's images, waits included.")
         self._forward_duration = histogram("forward_duration_seconds", "One batch in the model.", "tokens")
         self._parallelism = gauge("parallelism", "Of a process: forwards at once, threads in each.", "of")
-        self._trials = gauge(
-            "trial_forwards_per_second", "Measured at start-up to choose them, by workers x threads.", "way"
-        )
+        self._trials = gauge("trial_forwards_per_second", "Measured at start-up, by workers x threads.", "way")
         self.queue_size = gauge("queue_size", "Images admitted and in no batch yet.")
         self.queue_fill = gauge("queue_fill", "Share of the queue's places that are taken, of the fullest process.")
         self.longest_batch = gauge("longest_batch_seconds", "Age of the oldest batch under way; 0 without one.")

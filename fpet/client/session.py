@@ -39,9 +39,9 @@ class Session:
     """A service and how it is asked.
 
     url: where it is, such as http://127.0.0.1:8000; key: for what the service lets only its holders do; neither changes
-    once the client is made, all else may. timeout:
-    seconds for a request and all of its repetitions; retries: repetitions of a request. batch: images in a request,
-    times its tasks; concurrency: requests at once; max_body: bytes in a request, no more than the service takes.
+    once the client is made, all else may. timeout: seconds for a request and all of its repetitions; retries:
+    repetitions of a request. batch: images in a request, times its tasks; concurrency: requests at once; max_body:
+    bytes in a request, no more than the service takes.
 
     Raises:
         UnsupportedError: for an address or a key that cannot be used, or a proxy or certificate of the environment.

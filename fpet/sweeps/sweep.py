@@ -49,9 +49,8 @@ def sweep(
     """Does the runs that have no row in `output` yet, or the row of a failure, and adds the row of each.
 
     Yields every run of the plan, with its row if it was not done before. A run that was killed goes on from its
-    checkpoint, in a folder beside `output`, when this is called again. A failed run gets a row with its error; the row
-    is removed once a run of the same data, method and seed succeeds. keep: folder for the task files, which are
-    deleted without it.
+    checkpoint, in a folder beside `output`, when this is called again. A failed run gets a row with its error, which is
+    removed once a run of the same data, method and seed succeeds. keep: folder for task files, else deleted.
 
     Several processes may do one plan at a time: each skips the runs that others are doing, and goes on with them if
     those are killed. on_wait: called with the number of runs that others are still doing when nothing else is left.

@@ -11,7 +11,7 @@ from fpet.hardware.precision import DTYPES
 from fpet.json_values import is_finite
 from fpet.words import count
 
-_WHOLE = ("epochs", "batch_size", "validate_every", "warmup", "seed")
+_WHOLE = ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed")
 _REAL = ("lr", "min_lr", "warmup_lr", "weight_decay", "drop_path")
 _WARM_UP = 10  # epochs, the most unless others are given
 _RAMP = 20  # epochs of a training, of which a tenth is a ramp
@@ -25,11 +25,6 @@ T = TypeVar("T")
 def _described(default: T, text: str, shown: str = "") -> T:
     """A field with its default, and what the command line says of it; shown: the default in words."""
     return field(default=default, metadata={"help": text, "default": shown or default})
-
-
-def _field(name: str) -> str:
-    """The field that a number comes from."""
-    return "warmup_epochs" if name == "warmup" else name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,36 +60,26 @@ class Recipe:
     seed: int = _described(0, "of initial weights, order of images, dropout and stochastic depth")
 
     def __post_init__(self) -> None:
-        self._require_whole("epochs")
+        _require_whole("epochs", self.epochs)  # by which the warm-up goes
+        numbers = self.numbers()
         for name in _WHOLE:
-            self._require_whole(name)
+            _require_whole(name, numbers[name])
         for name in _REAL:
-            self._require_finite(name)
+            _require_finite(name, numbers[name])
         for name in ("epochs", "batch_size", "validate_every", "lr"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{_field(name)} = {getattr(self, name)} should be above 0")
-        for name in ("min_lr", "warmup", "warmup_lr", "weight_decay", "seed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{_field(name)} = {getattr(self, name)} should not be below 0")
+            if not numbers[name] > 0:
+                raise ValueError(f"{name} = {numbers[name]} should be above 0")
+        for name in ("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "seed"):
+            if not numbers[name] >= 0:
+                raise ValueError(f"{name} = {numbers[name]} should not be below 0")
         if not 0 <= self.drop_path < 1:
             raise ValueError(f"drop_path = {self.drop_path} should be in [0, 1)")
         for name in _WHOLE:
-            if getattr(self, name) >= _LIMIT:
-                raise ValueError(f"{_field(name)} = {getattr(self, name)} should be below 2**63")
+            if numbers[name] >= _LIMIT:
+                raise ValueError(f"{name} = {numbers[name]} should be below 2**63")
         if self.precision not in tuple(DTYPES):
             raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(DTYPES)}")
         self._check_schedule()
-
-    def _require_whole(self, name: str) -> None:
-        if type(getattr(self, name)) is not int:
-            raise ValueError(f"{_field(name)} = {getattr(self, name)} should be a whole number")
-
-    def _require_finite(self, name: str) -> None:
-        value = getattr(self, name)
-        if type(value) not in (int, float):
-            raise ValueError(f"{name} = {value!r} should be a number")
-        if not is_finite(value):
-            raise ValueError(f"{name} = {value} should be finite")
 
     def _check_schedule(self) -> None:
         """Raises ValueError if the schedule would fall where it is to rise, or rise where it is to fall."""
@@ -138,3 +123,15 @@ class Recipe:
     def validates_after(self, epoch: int) -> bool:
         """Whether the weights are validated after this epoch, counted from 0."""
         return (epoch + 1) % self.validate_every == 0 or epoch + 1 == self.epochs
+
+
+def _require_whole(name: str, value: object) -> None:
+    if type(value) is not int:
+        raise ValueError(f"{name} = {value} should be a whole number")
+
+
+def _require_finite(name: str, value: Any) -> None:
+    if type(value) not in (int, float):
+        raise ValueError(f"{name} = {value!r} should be a number")
+    if not is_finite(value):
+        raise ValueError(f"{name} = {value} should be finite")
