@@ -38,6 +38,7 @@ def test_a_full_queue_refuses_before_decoding_and_recovers(service: Serving) -> 
     decoded = service.metric("decode_duration_seconds_count")
     with full(service):
         assert service.metric("queue_size") == service.runtime.settings.max_queue
+        assert service.metric("queue_fill") == 1
         answer = service.classify(IMAGES[0])
     assert answer.status_code == 429
     assert answer.json()["error_type"] == "overloaded"

@@ -45,6 +45,7 @@ def collected(task: str, count: int) -> Collector:
         seconds.observe(1.5)
     Gauge("fpet_queue_size", "Images.", registry=registry).set(count)
     Gauge("fpet_longest_batch_seconds", "Seconds.", registry=registry).set(count)
+    Gauge("fpet_queue_fill", "Share.", registry=registry).set(count / 4)
     return registry
 
 
@@ -58,6 +59,7 @@ def test_amounts_are_added_and_of_the_rest_the_largest_stands_for_all() -> None:
     assert snapshot.value("seconds_sum") == 9
     assert snapshot.value("queue_size") == 6
     assert snapshot.value("longest_batch_seconds") == 3
+    assert snapshot.value("queue_fill") == 0.75
 
 
 def test_what_one_collects_is_told_as_it_is(service: Serving) -> None:
