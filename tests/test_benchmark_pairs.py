@@ -146,6 +146,13 @@ def test_what_fpet_has_more_than_each_other_is_that_of_the_same_task_and_seed() 
         each = [differences[reducer, block] for block in (2, 4, 6)]
         cells = [f"{statistics.fmean(one):+.2f} ({statistics.stdev(one) / len(one) ** 0.5:.2f})" for one in each]
         assert f"| {name} | {' | '.join(cells)} |" in page.partition("| FPET, less |")[2]
+    readme = (RESULTS.parent.parent / "README.md").read_text().replace("\n", " ")
+    bsm, average = (differences[reducer, 6] for reducer in ("bsm", "average-pool"))
+    assert f"FPET is ahead of BSM by {spread(bsm)} and of average pooling by {spread(average, '')} over" in readme
+
+
+def spread(points: Sequence[float], unit: str = " points") -> str:
+    return f"{statistics.fmean(points):.2f}{unit} ({statistics.stdev(points) / len(points) ** 0.5:.2f})"
 
 
 def test_every_run_with_reduction_is_beside_its_own_without(rows: list[Row]) -> None:
