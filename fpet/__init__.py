@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fpet.backbone import load_backbone as load_backbone
     from fpet.backbone import save_backbone as save_backbone
     from fpet.backbone import save_vit as save_vit
+    from fpet.classifier import Classifier as Classifier
     from fpet.data import Reading as Reading
     from fpet.data import load_dataset as load_dataset
     from fpet.embedded import default_backbone as default_backbone
@@ -59,6 +60,7 @@ _HOMES = {
     "load_backbone": "backbone",
     "save_backbone": "backbone",
     "save_vit": "backbone",
+    "Classifier": "classifier",
     "Reading": "data",
     "load_dataset": "data",
     "default_backbone": "embedded",

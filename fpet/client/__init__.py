@@ -11,14 +11,12 @@ from fpet.client.answers import (
     CalibrationPoint,
     Classification,
     Explanation,
-    Prediction,
     Savings,
     ShadowSavings,
     TaskCalibration,
     TaskInfo,
     TaskSavings,
     Timings,
-    TokenCounts,
 )
 from fpet.client.asynchronous import AsyncClient
 from fpet.client.errors import (
@@ -36,6 +34,7 @@ from fpet.client.errors import (
 )
 from fpet.client.synchronous import Client
 from fpet.errors import ImageError
+from fpet.predictions import Prediction, TokenCounts
 
 __all__ = [
     "AsyncClient",

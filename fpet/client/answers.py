@@ -7,28 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from fpet import predictions
+from fpet.predictions import Prediction, TokenCounts
+
 Record = TypeVar("Record")
 Document = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A label; index: its place among the task's labels; probability: softmax over all of them."""
-
-    label: str
-    index: int
-    probability: float
-
-
-@dataclass(frozen=True)
-class TokenCounts:
-    """Tokens of an image at the first block and after the last; where each image decides how many, the most.
-
-    Of an answer that is the most that any of the request's images kept, of a task the most that any image may keep.
-    """
-
-    into: int
-    out: int
 
 
 @dataclass(frozen=True)
@@ -42,28 +25,21 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class Classification:
-    """What a task says of an image.
+class Classification(predictions.Classification):
+    """What a task of the service says of an image.
 
     digest, generation: of the task that answered, SHA-256 of its file and how often a task of its name was loaded, from
-    1. predictions: best first. timings: of the request, in which there were other images too.
+    1. timings: of the request, in which there were other images too.
     probabilities, logits: of all labels; embedding: pooled features; None unless asked for in `outputs`.
     """
 
     task: str
     digest: str
     generation: int
-    predictions: tuple[Prediction, ...]
-    tokens: TokenCounts
     timings: Timings
     probabilities: tuple[float, ...] | None = None
     logits: tuple[float, ...] | None = None
     embedding: tuple[float, ...] | None = None
-
-    @property
-    def best(self) -> Prediction:
-        """The most probable label."""
-        return self.predictions[0]
 
 
 @dataclass(frozen=True)

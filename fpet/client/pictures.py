@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from fpet.errors import ImageError
 from fpet.orientation import BROKEN, upright
+from fpet.pictures import Picture, Pictures, each, name_of, plain
 
 # What surrounds an image in a form: boundary and headers of its part, and a share of the last boundary.
 _PART_BYTES = 512
 _PNG_MODES = {"1", "L", "LA", "P", "RGB", "RGBA"}
 _SIXTEEN_BITS = 65_535
-
-
-class Readable(Protocol):
-    """A binary file."""
-
-    def read(self) -> bytes:
-        """Its content from the current position on."""
-        ...
-
-
-# A path, a file's bytes, an open binary file, a Pillow image, or RGB pixels uint8 [H, W, 3], values 0 to 255.
-Picture: TypeAlias = str | os.PathLike[str] | bytes | Readable | Image.Image | npt.NDArray[np.uint8]
-# One or any number of them, or pixels uint8 [N, H, W, 3].
-Pictures: TypeAlias = Picture | Iterable[Picture]
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,7 @@ def batches(images: Pictures, size: int, max_body: int) -> Iterator[Batch]:
     """
     batch: Batch = []
     length = 0
-    for i, image in enumerate(_each(images)):
+    for i, image in enumerate(each(images)):
         one = _encoded(image, i)
         more = len(one.data) + _PART_BYTES if isinstance(one, Encoded) else 0
         if batch and (len(batch) == size or length + more > max_body):
@@ -78,17 +63,8 @@ def single(image: Picture) -> Encoded:
     return encoded
 
 
-def _each(images: Pictures) -> Iterable[Picture]:
-    """Text, bytes, files and pixels can be iterated over too, but not to any good."""
-    alone = isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image)
-    if alone or hasattr(images, "read") or (isinstance(images, np.ndarray) and images.ndim <= 3):
-        return [cast(Picture, images)]
-    return cast(Iterable[Picture], images)
-
-
 def _encoded(image: Any, place: int) -> Encoded | ImageError:
-    named = os.fspath(image) if isinstance(image, str | os.PathLike) else getattr(image, "name", None)
-    name = named if isinstance(named, str) else f"image {place}"
+    name = name_of(image, place)
     try:
         return Encoded(name, _bytes(image))
     except BROKEN as error:
@@ -99,22 +75,12 @@ def _encoded(image: Any, place: int) -> Encoded | ImageError:
 
 
 def _bytes(image: Any) -> bytes:
-    if isinstance(image, str | os.PathLike):
-        return Path(image).read_bytes()
-    if isinstance(image, bytes | bytearray | memoryview):
-        return bytes(image)
-    if isinstance(image, Image.Image):
-        return _png(_storable(image))
-    if isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
-            raise ImageError(f"pixels are uint8 [H, W, 3], not {image.dtype} {list(image.shape)}")
-        return _png(Image.fromarray(image))
-    if hasattr(image, "read"):
-        data = image.read()
-        if isinstance(data, bytes):
-            return data
-        raise ImageError("the file is open as text; open it in binary mode")
-    raise ImageError(f"an object of type {type(image).__name__} is no image")
+    form = plain(image)
+    if isinstance(form, Path):
+        return form.read_bytes()
+    if isinstance(form, bytes):
+        return form
+    return _png(_storable(form) if isinstance(form, Image.Image) else Image.fromarray(form))
 
 
 def _storable(image: Image.Image) -> Image.Image:

@@ -19,10 +19,11 @@ from fpet.client.answers import Classification
 from fpet.client.calls import Options
 from fpet.client.errors import RefusedImageError, ServiceError, concerns_images
 from fpet.client.exchange import Call, Conversation, ask
-from fpet.client.pictures import Batch, Encoded, Pictures, batches
+from fpet.client.pictures import Batch, Encoded, batches
 from fpet.client.retry import Patience, require_whole
 from fpet.errors import ImageError, TaskError, UnsupportedError
 from fpet.files import read_bytes
+from fpet.pictures import Pictures
 
 Answer = TypeVar("Answer")
 Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)

@@ -19,10 +19,11 @@ from fpet.client.calls import Conditions, Options
 from fpet.client.closing import Closing
 from fpet.client.errors import DeadlineExceededError, NotReadyError, UnreachableError
 from fpet.client.exchange import Conversation, Outcome, Send, Wait
-from fpet.client.pictures import Picture, Pictures, single
+from fpet.client.pictures import single
 from fpet.client.session import CONNECTIONS, Session, by_task, follow_nowhere, names, read_task, strictly
 from fpet.client.until import Until
 from fpet.errors import ImageError
+from fpet.pictures import Picture, Pictures
 
 Answer = TypeVar("Answer")
 _NEVER = Event()

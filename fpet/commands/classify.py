@@ -9,22 +9,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from fpet.classifier import Classifier
 from fpet.commands import options
 from fpet.commands.tell import tell
 from fpet.data.listing import visible
-from fpet.data.pictures import ImageFiles, is_special
 from fpet.errors import DataError, ImageError, UnsupportedError
-from fpet.evaluation import classify, not_finite
 from fpet.files import read_lines
-from fpet.task import Task
-from fpet.vit import AdaptedViT
+from fpet.image_files import is_special
+from fpet.predictions import Classification
 from fpet.words import printable, shown
 
 if TYPE_CHECKING:
-    from fpet.client import Classification
+    from fpet.client import Classification as ServedClassification
 
 _DESCRIPTION = """Prints a line for each image: the file, and the most probable labels with their probabilities. Of a
 folder every file directly in it is an image, but for hidden files and what systems leave there, such as Thumbs.db.
@@ -127,15 +123,19 @@ def _ask(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]
             yield from (_answered(path, found.get(path)) for path in some)
 
 
-def _answered(path: Path, answer: Classification | ImageError | None) -> Row:
+def _answered(path: Path, answer: ServedClassification | ImageError | None) -> Row:
     """answer: None if the service was not asked."""
     if answer is None:
         return {"error": f"{path}: this is no file"}
     if isinstance(answer, ImageError):
         return {"error": str(answer)}
+    return _row(answer.task, answer.digest, answer)
+
+
+def _row(task: str, digest: str, answer: Classification) -> Row:
     return {
-        "task": answer.task,
-        "digest": answer.digest,
+        "task": task,
+        "digest": digest,
         "predictions": [dataclasses.asdict(one) for one in answer.predictions],
         "tokens": {"in": answer.tokens.into, "out": answer.tokens.out},
     }
@@ -148,56 +148,15 @@ def _key(file: Path | None) -> str | None:
 
 
 def _compute(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:
+    """By batches, so that what is answered is told while it goes on."""
     task = options.task(arguments)
-    labels = len(task.header.labels)
-    if arguments.top_k > labels:
-        raise UnsupportedError(f"--top-k {arguments.top_k}: the task {task.header.name} has {labels} labels")
     backbone = options.backbone(arguments)
-    dtype = options.precision(arguments)
-    backbone.move(arguments.device, dtype)
-    reduced = task.build(backbone)
-    model = reduced if arguments.tokens == "reduced" else reduced.unreduced()
+    backbone.move(arguments.device, options.precision(arguments))
+    classifier = Classifier(task, backbone)
     for start in range(0, len(images), _BATCH):
-        yield from _answers(task, model, images[start : start + _BATCH], arguments.top_k)
-
-
-def _answers(task: Task, model: AdaptedViT, paths: Sequence[Path], top_k: int) -> Iterator[Row]:
-    """Runs those of a batch that can be read."""
-    files = ImageFiles(tuple(paths))
-    pixels = [_pixels(files, i, task) for i in range(len(files))]
-    readable = [one for one in pixels if isinstance(one, Tensor)]
-    found: Iterator[tuple[Tensor, int]] = iter(())
-    if readable:
-        with torch.inference_mode():
-            logits, left = classify(model, torch.stack(readable), task.header.preprocessing)
-        found = zip(logits.cpu(), left.tolist(), strict=True)
-    for path, one in zip(paths, pixels, strict=True):
-        if isinstance(one, DataError):
-            yield {"error": str(one)}
-            continue
-        answer, tokens = next(found)
-        if not answer.isfinite().all():
-            yield {"error": f"{path}: {not_finite(model)}"}
-            continue
-        yield {
-            "task": task.header.name,
-            "digest": task.digest,
-            "predictions": _best(answer.softmax(dim=0), task.header.labels, top_k),
-            "tokens": {"in": model.tokens_in, "out": tokens},
-        }
-
-
-def _pixels(files: ImageFiles, index: int, task: Task) -> Tensor | DataError:
-    """uint8 [3, H, W] as the task takes them."""
-    try:
-        return task.header.preprocessing.resize(files[index])
-    except DataError as error:
-        return error
-
-
-def _best(probabilities: Tensor, labels: Sequence[str], top_k: int) -> list[Row]:
-    values, indices = probabilities.topk(top_k)
-    return [
-        {"label": labels[index], "index": index, "probability": value}
-        for value, index in zip(values.tolist(), indices.tolist(), strict=True)
-    ]
+        some = images[start : start + _BATCH]
+        for answer in classifier.classify_each(some, top_k=arguments.top_k, tokens=arguments.tokens):
+            if isinstance(answer, ImageError):
+                yield {"error": str(answer)}
+            else:
+                yield _row(task.header.name, task.digest, answer)

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from tqdm import tqdm
 
 from fpet.data.digest import sha256_of_files
 from fpet.data.split import Dataset, Split
-from fpet.errors import DataError, ImageError
+from fpet.errors import DataError
+from fpet.image_files import UNREADABLE, open_image, read_image, reason
 from fpet.images import to_rgb
-from fpet.orientation import BROKEN
 from fpet.words import count, first
 
 SPLITS = ("train", "val", "test")
-
-# Pillow raises NotImplementedError for variants of a format that it does not know.
-_BROKEN = (ImageError, *BROKEN, Image.DecompressionBombError)
-
-# Brands of ISO base media files (ISO/IEC 23008-12, annex B; AVIF 1.1): what phones write, and Pillow may not read.
-_HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx")
-_BRANDS = {**dict.fromkeys(_HEIC, "HEIC"), b"mif1": "HEIF", b"msf1": "HEIF", b"avif": "AVIF", b"avis": "AVIF"}
 
 
 @dataclass(frozen=True)
@@ -53,21 +43,9 @@ class ImageFiles:
     def __getitem__(self, index: int, /) -> Tensor:
         path = self.paths[index]
         try:
-            if is_special(path):
-                raise ImageError("this is no file")
-            with path.open("rb") as file, _open(file) as image:
-                return to_rgb(image)
-        except _BROKEN as error:
-            raise DataError(f"cannot read the image {path}: {_reason(error)}") from error
-
-
-def is_special(path: Path) -> bool:
-    """Whether it is a pipe, a socket or a device, on which opening or reading may block for ever."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # opening it will say why
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+            return read_image(path)
+        except UNREADABLE as error:
+            raise DataError(f"cannot read the image {path}: {reason(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -167,34 +145,10 @@ def _look(path: Path) -> tuple[str, str]:
         if not path.is_file():
             return "", "this is no file" if path.exists() else "there is no such file"
         with path.open("rb") as file:  # not read whole: what lies beside pictures may be films
-            with _open(file) as image:
+            with open_image(file) as image:
                 image.draft(None, (1, 1))  # reads all of a JPEG, but makes an eighth of its pixels a side
                 to_rgb(image)
             file.seek(0)
             return hashlib.file_digest(file, "sha256").hexdigest(), ""
-    except _BROKEN as error:
-        return "", _reason(error)
-
-
-def _open(file: IO[bytes]) -> Image.Image:
-    """As `Image.open`, but says what a file is that Pillow does not recognise.
-
-    Raises:
-        ImageError: if Pillow does not recognise it.
-    """
-    try:
-        return Image.open(file)
-    except UnidentifiedImageError as error:
-        file.seek(0)
-        beginning = file.read(12)
-        brand = _BRANDS.get(beginning[8:]) if beginning[4:8] == b"ftyp" else None
-        if brand:
-            raise ImageError(f"this {brand} file cannot be read here; convert it to JPEG or PNG") from error
-        raise ImageError("this is in no picture format that is read here") from error
-
-
-def _reason(error: Exception) -> str:
-    """What is wrong with a picture, without its path, which stands before it."""
-    if isinstance(error, Image.DecompressionBombError) and Image.MAX_IMAGE_PIXELS is not None:
-        return f"it has more than {2 * Image.MAX_IMAGE_PIXELS} pixels; make it smaller"
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    except UNREADABLE as error:
+        return "", reason(error)
