@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -45,6 +46,7 @@ _ENTRY_POINTS = "fpet.commands"
 _INPUT_ERROR = 2
 _INTERRUPTED = 130
 _STANDARD = 2  # the last of the descriptors of standard input, output and error
+_NEAR = 0.8  # of what `difflib` measures: --nmae is near --name, --resume is not near --reducer
 # Errors of writing: a full disk, a quota, a limit, a failing disk, one that became read-only, a pipe that nobody reads.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE)
 
@@ -54,6 +56,14 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuses what it does not know by its own usage; argparse would leave that to the parser of all commands."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1, cutoff=_NEAR)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(f"; is {one} meant?" for one in near))
+        return parsed, unknown
 
 
 def parser(word: str) -> argparse.ArgumentParser:

@@ -26,6 +26,25 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", fpet.__version__)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["methods", "--jsno"], "fpet methods: error: unrecognized arguments: --jsno; is --json meant?\n"),
+        (["methods", "--nothing=1", "more"], "fpet methods: error: unrecognized arguments: --nothing=1 more\n"),
+        (["--jsno", "methods"], "fpet: error: unrecognized arguments: --jsno\n"),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused_by_its_command(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: {said.partition(':')[0]} ")
+    assert told.endswith(f"\n{said}")
+
+
 def test_commands_of_a_folder_that_is_not_installed_say_so() -> None:
     command = [sys.executable, "-S", "-m", "fpet.cli", "--version"]  # without site-packages
     done = subprocess.run(command, cwd=Path(fpet.__file__).parents[1], capture_output=True, text=True, check=False)
