@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from fpet.backbone import save_backbone as save_backbone
     from fpet.backbone import save_vit as save_vit
     from fpet.classifier import Classifier as Classifier
+    from fpet.data import Dataset as Dataset
     from fpet.data import Reading as Reading
+    from fpet.data import Split as Split
+    from fpet.data import dataset_of as dataset_of
     from fpet.data import load_dataset as load_dataset
     from fpet.embedded import default_backbone as default_backbone
     from fpet.embedded import task_path as task_path
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from fpet.task import Task as Task
     from fpet.task import new_model as new_model
     from fpet.task import save_task as save_task
+    from fpet.timm_download import download_backbone as download_backbone
     from fpet.training.fit import evaluate_fitted as evaluate_fitted
     from fpet.training.fit import fit as fit
     from fpet.training.recipe import Recipe as Recipe
@@ -61,7 +65,10 @@ _HOMES = {
     "save_backbone": "backbone",
     "save_vit": "backbone",
     "Classifier": "classifier",
+    "Dataset": "data",
     "Reading": "data",
+    "Split": "data",
+    "dataset_of": "data",
     "load_dataset": "data",
     "default_backbone": "embedded",
     "task_path": "embedded",
@@ -89,6 +96,7 @@ _HOMES = {
     "Task": "task",
     "new_model": "task",
     "save_task": "task",
+    "download_backbone": "timm_download",
     "evaluate_fitted": "training.fit",
     "fit": "training.fit",
     "Recipe": "training.recipe",

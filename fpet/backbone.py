@@ -17,7 +17,7 @@ from fpet.backbone_files.described import check_described, fingerprint, geometry
 from fpet.backbone_files.description import Description, plain_arguments
 from fpet.backbone_files.limits import check_weights, check_whole_patches
 from fpet.backbone_files.names import fit_names, refuse_transformers, without_classifier
-from fpet.backbone_files.timm_models import make_vit, vit_on_meta
+from fpet.backbone_files.timm_models import make_vit, refuse_name, vit_on_meta
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.hardware import cpu, gpu
 from fpet.json_values import check_json
@@ -66,7 +66,7 @@ class Backbone:
     def move(self, device: torch.device | str, dtype: torch.dtype | None = None) -> None:
         """Moves the weights to a device, as another floating type if one is given.
 
-        What `fpet.hardware.cpu.configure` or `fpet.hardware.gpu.configure` says of the device holds from now on.
+        It also calls `fpet.hardware.cpu.configure` and `gpu.configure`, whose settings hold for the whole process.
 
         Raises:
             UnsupportedError: if the device or the type cannot be used; if the weights were rounded to bfloat16 or
@@ -168,6 +168,7 @@ def load_backbone(
         BackboneError: if the file cannot be read, does not say what it is, or does not fit.
         UnsupportedError: if the forward pass does not cover the architecture, or the file is one of transformers.
     """
+    refuse_name(Path(path))
     checkpoint = read_checkpoint(Path(path))
     described = checkpoint.description
     try:
@@ -222,6 +223,7 @@ def save_vit(
         check_json(origin, "provenance")
     except ValueError as error:
         raise BackboneError(f"{path}: {error}") from error
+    vit = getattr(vit, "_orig_mod", vit)  # of what torch.compile made
     state = {name: value.detach().float().cpu().contiguous() for name, value in vit.state_dict().items()}
     state = without_classifier(state)
     try:

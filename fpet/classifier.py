@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from fpet.backbone import Backbone
 from fpet.errors import ImageError, UnsupportedError
 from fpet.evaluation import classify, not_finite
-from fpet.image_files import UNREADABLE, decode_image, read_image, reason
-from fpet.images import to_rgb
-from fpet.pictures import Picture, Pictures, each, name_of, plain
+from fpet.image_files import UNREADABLE, reason, to_pixels
+from fpet.pictures import Picture, Pictures, each, name_of
 from fpet.predictions import Classification, Prediction, TokenCounts
 from fpet.task import Task
 
@@ -92,7 +88,7 @@ class Classifier:
     def _read(self, image: Picture, name: str) -> Tensor | ImageError:
         """uint8 [3, H, W] as the task takes them."""
         try:
-            return self.task.header.preprocessing.resize(_pixels(image))
+            return self.task.header.preprocessing.resize(to_pixels(image))
         except UNREADABLE as error:
             return ImageError(f"{name}: cannot be read: {reason(error)}")
 
@@ -110,13 +106,3 @@ class Classifier:
         labels = self.task.header.labels
         predictions = (Prediction(labels[i], i, value) for i, value in zip(indices, probabilities, strict=True))
         return Classification(tuple(predictions), TokenCounts(self.model.tokens_in, tokens))
-
-
-def _pixels(image: Picture) -> Tensor:
-    """uint8 [3, h, w]."""
-    form = plain(image)
-    if isinstance(form, Path):
-        return read_image(form)
-    if isinstance(form, bytes):
-        return decode_image(io.BytesIO(form))
-    return to_rgb(form if isinstance(form, Image.Image) else Image.fromarray(form))

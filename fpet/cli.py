@@ -71,7 +71,7 @@ def parser(word: str) -> argparse.ArgumentParser:
 
     For any other word, such as `--help`, it has all commands, our own with names and help, but without options.
     """
-    root = _Parser(prog="fpet", description=__doc__)
+    root = _Parser(prog="fpet", description="Trains, inspects, converts and serves tasks on one frozen ViT.")
     root.add_argument(_VERSION, action="version", version=f"%(prog)s {__version__}")
     subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     installed = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}

@@ -156,15 +156,19 @@ def tally(model: AdaptedViT, split: Split, given: Answers) -> Tally:
 def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Answers:
     """Classifies a split with and without token reduction, resizing batch by batch.
 
-    The model is put in evaluation mode; it runs in its own dtype, on its own device.
+    The model is taken in evaluation mode, and keeps the mode that it is in; it runs in its own dtype, on its own
+    device.
 
     Raises:
+        ValueError: for batches of less than one image.
         DataError: if a picture cannot be read, or there is none.
         UnsupportedError: if answers are not finite, as where the model's dtype overflows.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size = {batch_size} should be above 0")
     if not len(split):
         raise DataError("there are no images to test on")
-    model.eval()
+    model = model.in_evaluation()
     reduces = not isinstance(model.reducer, NoReduction)
     full = model.unreduced()
     # Read once all are computed, so that a GPU need not wait for each batch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import re
@@ -20,19 +21,27 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class BackboneRef:
-    """The backbone that a task was trained on: timm name and arguments, and the fingerprint of its weights."""
+    """The backbone that a task was trained on: timm name and arguments, which are copied, and the fingerprint of its
+    weights.
+    """
 
     architecture: str
     arguments: dict[str, Any]
     fingerprint: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", copy.deepcopy(self.arguments))
+
 
 @dataclass(frozen=True)
 class Method:
-    """An adapter or reducer by kind and arguments."""
+    """An adapter or reducer by kind and arguments, which are copied: the caller may change those that it gave."""
 
     kind: str
     arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", copy.deepcopy(self.arguments))
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class TaskHeader:
     """All of a task but its tensors.
 
     name: 1 to 64 of a-z, 0-9, dot, underscore, hyphen, first and last a letter or digit; labels: one a class, in the
-    order of the logits, a list becomes a tuple; provenance: free (data, recipe, seed, accuracies).
+    order of the logits, a list becomes a tuple; provenance: free (data, recipe, seed, accuracies), copied.
 
     Raises:
         ValueError: for a name, method or label list that breaks these rules, or a mean or std beyond float32.
@@ -77,6 +86,7 @@ class TaskHeader:
         if not self.labels:
             raise ValueError("labels is empty")
         object.__setattr__(self, "labels", tuple(self.labels))
+        object.__setattr__(self, "provenance", copy.deepcopy(self.provenance))
         check_precision(self.preprocessing)
 
     def to_json(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import stat
 from pathlib import Path
 from typing import IO
@@ -12,6 +13,7 @@ from torch import Tensor
 from fpet.errors import ImageError
 from fpet.images import to_rgb
 from fpet.orientation import BROKEN
+from fpet.pictures import Picture, plain
 
 # What reading a picture may raise. Pillow raises NotImplementedError for variants of a format that it does not know.
 UNREADABLE = (ImageError, *BROKEN, Image.DecompressionBombError)
@@ -33,6 +35,16 @@ def decode_image(file: IO[bytes]) -> Tensor:
     """As `read_image`, of an open file; raises the same."""
     with open_image(file) as image:
         return to_rgb(image)
+
+
+def to_pixels(picture: Picture) -> Tensor:
+    """A picture in any form as uint8 [3, H, W]; raises one of UNREADABLE."""
+    form = plain(picture)
+    if isinstance(form, Path):
+        return read_image(form)
+    if isinstance(form, bytes):
+        return decode_image(io.BytesIO(form))
+    return to_rgb(form if isinstance(form, Image.Image) else Image.fromarray(form))
 
 
 def open_image(file: IO[bytes]) -> Image.Image:

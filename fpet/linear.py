@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fpet.errors import UnsupportedError
-from fpet.quantize import BITS, CodeBook, Packed, codebook, fake_quantize, pack, unpack
+from fpet.quantize import BITS, CodeBook, Packed, as_latent, codebook, fake_quantize, pack, unpack
 
 FULL_PRECISION = 32
 
@@ -105,15 +105,18 @@ class LowBitLinear(nn.Module):
     def packed(self) -> Packed:
         """The quantised weight for storage; only a latent weight can be packed without a second rounding."""
         if not self.latent:
-            raise UnsupportedError("a dequantised weight cannot be packed again: save the task that it came from")
+            raise UnsupportedError(
+                "a dequantised weight cannot be packed again: copy the task's file, or save what Task.to_train makes"
+            )
         return pack(self.weight, self.bits)
 
-    def load_packed(self, packed: Packed) -> None:
-        """Replaces the weight by the stored one, dequantised once."""
+    def load_packed(self, packed: Packed, *, latent: bool = False) -> None:
+        """Replaces the weight by the stored one, dequantised once; or, to train on, by a latent one (`as_latent`)."""
         rows, columns = self.weight.shape
+        weight = unpack(packed, (rows, columns), self.bits)
         with torch.no_grad():
-            self.weight.copy_(unpack(packed, (rows, columns), self.bits))
-        self.latent = False
+            self.weight.copy_(as_latent(weight, packed.stats) if latent else weight)
+        self.latent = latent
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

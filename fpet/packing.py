@@ -41,14 +41,14 @@ def check_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise ValueError(f"the tensor {name!r} is {described(tensor)} instead of {needed}")
 
 
-def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Fills a module made for inference from the tensors of a file, dequantising once.
+def unpack_module(module: nn.Module, tensors: Mapping[str, Tensor], *, latent: bool = False) -> None:
+    """Fills a module from the tensors of a file, dequantising once, or as `latent` matrices (see `LowBitLinear`).
 
     tensors: those of the module, as `check_tensors` has confirmed.
     """
     quantised = quantised_layers(module)
     for name, layer in quantised.items():
-        layer.load_packed(Packed(tensors[f"{name}.codes"], tensors[f"{name}.stats"]))
+        layer.load_packed(Packed(tensors[f"{name}.codes"], tensors[f"{name}.stats"]), latent=latent)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if name not in quantised:

@@ -42,6 +42,8 @@ class Preprocessing:
             if len(values) != length:
                 raise UnsupportedError(f"{name} = {values}: it has {length} values")
             object.__setattr__(self, name, values)
+        if any(type(one) is not int for one in self.size):
+            raise UnsupportedError(f"size = {self.size}: pixels are whole numbers")
         if min(self.size) < 1:
             raise UnsupportedError(f"size = {self.size}: an image has at least one pixel")
         if min(self.std) <= 0:
@@ -69,7 +71,7 @@ class Preprocessing:
         Raises:
             TypeError: for images of another dtype or shape, such as one without its batch.
         """
-        return normalize(images, [self] * images.shape[0], dtype)
+        return normalize(images, [self], dtype)
 
 
 def check_precision(preprocessing: Preprocessing) -> None:
@@ -85,23 +87,31 @@ def check_precision(preprocessing: Preprocessing) -> None:
 
 @lru_cache(_KEPT)
 def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Mean and deviation, [1, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does."""
+    """Mean and deviation, [1, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does.
+
+    While torch traces a program they are none that could be kept: `_made` makes them then.
+    """
+    return _made(mean, std, device)
+
+
+def _made(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
     pair = torch.tensor([mean, std], dtype=torch.float32, device=device)[:, None, :, None, None]
     return pair[0], pair[1]
 
 
 def normalize(images: Tensor, preprocessings: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
-    """As `Preprocessing.normalize`, the i-th image by the i-th preprocessing; raises the same."""
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+    """As `Preprocessing.normalize`, the i-th image by the i-th preprocessing, or all by one; raises the same."""
+    if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise TypeError(
             f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {described(images)}"
         )
     if not preprocessings:
         return images.to(dtype)
-    mean, std = _constants(preprocessings[0].mean, preprocessings[0].std, images.device)
+    constants = _made if torch.compiler.is_compiling() else _constants
+    mean, std = constants(preprocessings[0].mean, preprocessings[0].std, images.device)
     # What all have in common broadcasts, which is cheaper than a row an image.
     if any(one != preprocessings[0] for one in preprocessings):
-        rows = zip(*(_constants(one.mean, one.std, images.device) for one in preprocessings), strict=True)
+        rows = zip(*(constants(one.mean, one.std, images.device) for one in preprocessings), strict=True)
         mean, std = map(torch.cat, rows)
     # In place: each operator, and each tensor that is freed, releases the interpreter's lock.
     return images.float().div_(255).sub_(mean).div_(std).to(dtype)

@@ -38,6 +38,7 @@ class Packed(NamedTuple):
 
 
 @cache
+@torch.inference_mode(mode=False)  # kept tensors are for training too, whoever is the first to ask
 def codebook(bits: int) -> CodeBook:
     """The float32 code book of a bit width.
 
@@ -90,6 +91,16 @@ def unpack(packed: Packed, shape: tuple[int, int], bits: int) -> Tensor:
     """The float32 matrix [out, in] that `packed` stands for: code * std + mean."""
     table = byte_values(packed.stats[None], bits, torch.float32)[0]
     return table[packed.codes.int()].flatten()[: shape[0] * shape[1]].view(shape)
+
+
+def as_latent(weight: Tensor, stats: Tensor) -> Tensor:
+    """A latent matrix for the rounded `weight` [out, in]: stretched to the stored mean and standard deviation.
+
+    That is rounded to the same codes: at 1 bit to all, at more bits to nearly all, as the others move by one.
+    """
+    mean, std = stats.unbind()
+    spread = weight.std()
+    return weight if spread == 0 else (weight - weight.mean()) / spread * std + mean
 
 
 def byte_values(stats: Tensor, bits: int, dtype: torch.dtype) -> Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +26,11 @@ from fpet.reducers import REDUCERS, build_reducer
 from fpet.reducers.base import Reducer
 from fpet.registry import completed
 from fpet.safetensors_files import parse_safetensors, write_safetensors
-from fpet.tensor_names import dtype_name
+from fpet.task_checks import check_backbone, check_labels, check_method, check_values
 from fpet.tokens import Geometry, Layout
 from fpet.vit import AdaptedViT, refuse_misfit
 
 _METADATA_KEY = "fpet"
-_DTYPES = (torch.float32, torch.uint8)  # values, and packed codes
 _META_TASKS = 64  # size of the cache of modules on the meta device
 
 
@@ -69,8 +68,8 @@ class Task:
             header = TaskHeader.from_json(metadata[_METADATA_KEY])
         except ValueError as error:
             raise TaskError(f"{path}: {error}") from error
-        _check_values(path, tensors)
-        _check_labels(path, header, tensors)
+        check_values(path, tensors)
+        check_labels(path, header, tensors)
         return cls(path, header, tensors, hashlib.sha256(data).hexdigest(), len(data))
 
     def build(self, backbone: Backbone) -> AdaptedViT:
@@ -81,16 +80,29 @@ class Task:
             TaskError: if the task belongs to another backbone, its methods are unknown or do not fit, or a tensor is
                 missing, extra or misshapen.
         """
+        model = self._filled(backbone)
+        model.trainable().requires_grad_(False).to(device=backbone.device, dtype=backbone.dtype)
+        return model.eval()
+
+    def to_train(self, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
+        """A model as of `new_model` that starts with the weights of the task: to train on, or to save with another
+        header, such as other labels. Its low-bit weights can be trained, as `LowBitLinear.load_packed` says.
+
+        Raises:
+            TaskError: as `build`.
+        """
+        return self._filled(backbone, drop_path, latent=True)
+
+    def _filled(self, backbone: Backbone, drop_path: float = 0.0, *, latent: bool = False) -> AdaptedViT:
         check_backbone(self.path, self.header, backbone)
         try:
             # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
             check_tensors(task_on_meta(self.header, backbone.geometry), self.tensors)
-            model = new_model(self.header, backbone)
-            unpack_module(model.trainable(), self.tensors)
+            model = new_model(self.header, backbone, drop_path=drop_path)
+            unpack_module(model.trainable(), self.tensors, latent=latent)
         except (ValueError, UnsupportedError) as error:
             raise TaskError(f"{self.path}: {error}") from error
-        model.trainable().requires_grad_(False).to(device=backbone.device, dtype=backbone.dtype)
-        return model.eval()
+        return model
 
 
 def new_model(header: TaskHeader, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
@@ -144,7 +156,7 @@ def save_task(path: str | os.PathLike[str], header: TaskHeader, model: AdaptedVi
     Raises:
         TaskError: if the header describes another model, naming what differs; if a value or a number of the header is
             not finite, or the file cannot be written.
-        UnsupportedError: for a model with low-bit weights that was itself built from a file, or a changed backbone.
+        UnsupportedError: for a model with low-bit weights that `Task.build` made, or a changed backbone.
     """
     path, tensors = Path(path), pack_module(model.trainable())
     model.backbone.check_unchanged()
@@ -166,77 +178,25 @@ def save_tensors(
     _write(Path(path), header, tensors)
 
 
-def check_backbone(path: Path | str, header: TaskHeader, backbone: Backbone) -> None:
-    """Raises TaskError if the task is of another backbone; path: of its file, or its name while it has none."""
-    said, given = header.backbone, json.loads(json.dumps(backbone.arguments))
-    if said.fingerprint != backbone.fingerprint:
-        others = "" if said.arguments == given else f"; its was made with {said.arguments}, this one with {given}"
-        raise TaskError(
-            f"{path}: the task belongs to the backbone {said.architecture} {said.fingerprint[:12]}, not to "
-            f"{backbone.architecture} {backbone.fingerprint[:12]}{others}; it needs the one that it was "
-            "trained on (--backbone)"
-        )
-    # The same weights make another function by another activation, pooling or number of heads.
-    own = backbone.architecture
-    if said.architecture.partition(".")[0] != own.partition(".")[0]:  # what follows the dot names weights
-        raise TaskError(f"{path}: the task belongs to a backbone of {said.architecture}, not of {own}")
-    if said.arguments != given:
-        raise TaskError(f"{path}: the task belongs to a backbone made with {said.arguments}, not {given}")
-    vit: Any = backbone.vit
-    size = tuple(vit.patch_embed.img_size)
-    if header.preprocessing.size != size:
-        raise TaskError(f"{path}: the model cannot run on images of {header.preprocessing.size}, only of {size}")
-
-
 def _check_model(path: Path, header: TaskHeader, model: AdaptedViT, tensors: Mapping[str, Tensor]) -> None:
     """Raises TaskError unless the header describes the model, which has these tensors."""
     check_backbone(path, header, model.backbone)
     if model.methods is None:
         raise TaskError(f"{path}: the model does not say its methods, as one from `new_model` does")
-    _check_method(f"{path}: the adapter", header.adapter, model.methods[0], ADAPTERS)
-    _check_method(f"{path}: the reducer", header.reducer, model.methods[1], REDUCERS)
-    _check_labels(path, header, tensors)
+    check_method(f"{path}: the adapter", header.adapter, model.methods[0], ADAPTERS)
+    check_method(f"{path}: the reducer", header.reducer, model.methods[1], REDUCERS)
+    check_labels(path, header, tensors)
     try:
         check_tensors(task_on_meta(header, model.backbone.geometry), tensors)
     except (ValueError, UnsupportedError) as error:
         raise TaskError(f"{path}: {error}") from error
 
 
-def _check_method(what: str, said: Method, own: Method, registry: Mapping[str, type[Any]]) -> None:
-    if said.kind != own.kind:
-        raise TaskError(f"{what} is {said.kind!r} in the header, but {own.kind!r} in the model")
-    in_header, in_model = (completed(registry, method).arguments for method in (said, own))
-    for name in sorted(in_header.keys() | in_model.keys()):
-        there, here = in_header.get(name), in_model.get(name)
-        if there != here:
-            raise TaskError(f"{what} has {name} = {there!r} in the header, but {here!r} in the model")
-
-
 def _write(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:
-    _check_values(path, tensors)
+    check_values(path, tensors)
     adapter, reducer = completed(ADAPTERS, header.adapter), completed(REDUCERS, header.reducer)
     try:  # all arguments, so that the file means the same where defaults are others
         described = replace(header, adapter=adapter, reducer=reducer).to_json()
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from error
     write_safetensors(path, tensors, {_METADATA_KEY: described}, TaskError)
-
-
-def _check_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _DTYPES:  # of others, some cannot even be asked whether they are finite
-            found = dtype_name(tensor.dtype)
-            raise TaskError(f"{path}: the tensor {name!r} is {found}; a task file holds float32 and uint8")
-        if not tensor.isfinite().all():
-            raise TaskError(f"{path}: the tensor {name!r} has values that are not finite")
-
-
-def _check_labels(path: Path, header: TaskHeader, tensors: Mapping[str, Tensor]) -> None:
-    for name in ("head.bias", "head.weight"):
-        if name not in tensors:
-            continue
-        shape = list(tensors[name].shape)
-        if not shape:
-            raise TaskError(f"{path}: {name!r} is a single number instead of a row for each label")
-        if shape[0] != len(header.labels):
-            raise TaskError(f"{path}: the header has {len(header.labels)} labels but {name!r} has {shape[0]} rows")

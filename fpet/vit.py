@@ -28,10 +28,10 @@ class AdaptedViT(nn.Module):
     """A frozen backbone adapted to one task.
 
     The backbone stays in evaluation mode and never receives a gradient; what trains is the adapter, the reducer and the
-    head. It is shared, so that `to`, `half` and the like would change it for all of its tasks: `Backbone.move` and
-    `Task.build` make a model elsewhere. `drop_path` is the stochastic depth rate of the last block in training, rising
-    linearly from zero at the first. methods: what adapter and reducer were made from, without which no task can be
-    saved.
+    head. It is shared, so that `to`, `half` and the like would change it for all of its tasks: for another device or
+    type use `Backbone.move` and then `Task.build`. `drop_path` is the stochastic depth rate of the last block in
+    training, rising linearly from zero at the first. methods: what adapter and reducer were made from, without which no
+    task can be saved.
 
     Raises:
         UnsupportedError: if adapter and reducer cannot go together.
@@ -83,7 +83,7 @@ class AdaptedViT(nn.Module):
         return nn.ModuleDict({"adapter": self.adapter, "reducer": self.reducer, "head": self.head})
 
     def unreduced(self) -> AdaptedViT:
-        """The same task without token reduction, nor stochastic depth; adapter and head are shared, with their mode."""
+        """The same task without token reduction or stochastic depth; adapter and head are shared, with their mode."""
         reducer = NoReduction(self.backbone.geometry, self.layout_in)
         methods = self.methods and (self.methods[0], Method("none"))
         model = AdaptedViT(self.backbone, self.adapter, reducer, self.head, methods=methods)
@@ -163,7 +163,7 @@ def refuse_misfit(adapter: Adapter, reducer: Reducer, geometry: Geometry) -> Non
 
 
 def count_parameters(*parts: nn.Module) -> int:
-    """How many numbers the parameters of these modules are."""
+    """The number of parameters of these modules, counted by element."""
     return sum(parameter.numel() for part in parts for parameter in part.parameters())
 
 

@@ -152,8 +152,8 @@ class Catalog:
         self._drop(name)
 
     def unread(self, name: str) -> bool:
-        """Whether the folder has a file of that name, or another one by now, that was not looked at yet or may still be
-        on its way."""
+        """Whether the folder has a new or changed file of that name that was not looked at yet, or that may still be
+        being written."""
         entry = self._entry_or_new(name)
         if status_of(entry.path) is None or not (entry.state == "loading" or self._looked_at.differs(entry.path)):
             return False
@@ -180,8 +180,8 @@ class Catalog:
     def reload_if_due(self, name: str) -> Entry | None:
         """Puts the file of a task into service if it is due, and returns what became of it; None if not.
 
-        The same bytes again stay what they are. A file may still be on its way: that it cannot serve is said once two
-        looks in a row find it as it was, and until then it is `loading`.
+        The same bytes again change nothing. A file may still be being written: that it cannot serve is reported only
+        once two looks in a row find it unchanged, and until then it is `loading`.
         """
         entry = self.entries.find(name)
         if entry is None or not self._is_due(entry):

@@ -23,7 +23,7 @@ _INPUT_ERROR = 2
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `serve`."""
-    parser = subparsers.add_parser("serve", help="answer HTTP requests", description=_DESCRIPTION)
+    parser = subparsers.add_parser("serve", help="serve tasks over HTTP", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     for name, field in Settings.model_fields.items():
         if name in SECRETS:

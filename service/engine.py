@@ -41,8 +41,8 @@ _FAMILIES = 256
 class Engine:
     """Runs batches. Loading, calibrating and running may happen in different threads at once.
 
-    unpacked_bytes: for the dequantised weights of packed tasks; source: the backbone's file, if it does not serve in
-    float32 on the CPU; captures: of forwards that are replayed, where that is faster.
+    unpacked_bytes: for the dequantised weights of packed tasks; source: the backbone's file, or None if it
+    serves in float32 on the CPU itself; captures: of forwards that are replayed, where that is faster.
     """
 
     def __init__(

@@ -63,13 +63,13 @@ class Settings(BaseSettings):
     root_path: str = Field(
         default="",
         pattern=r"^(/[A-Za-z0-9._~-]+)*$",
-        description="path that a proxy puts before the service's own and takes off when it asks, such as /vision",
+        description="path prefix under which a proxy serves this service and which it strips, such as /vision",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="least severe messages to log; info has a line a request, save for health and metrics",
+        description="lowest level to log; info has a line per request, except for health and metrics",
     )
-    log_format: Literal["text", "json"] = Field(default="text", description="how to log: to read, or one object a line")
+    log_format: Literal["text", "json"] = Field(default="text", description="log as text, or one JSON object per line")
     otlp_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://[^/]",
@@ -94,10 +94,10 @@ class Settings(BaseSettings):
         default=1, ge=1, le=64, description="processes that answer on the port, each with a copy of all that serves"
     )
     workers: int = Field(
-        default=0, ge=0, le=256, description="forwards at once; 0: as is measured to be fastest, or one on a GPU"
+        default=0, ge=0, le=256, description="forwards at once; 0: the number measured to be fastest; on a GPU one"
     )
     threads: int = Field(
-        default=0, ge=0, le=256, description="threads in one forward on the CPU; 0: as is measured to be fastest"
+        default=0, ge=0, le=256, description="threads in one forward on the CPU; 0: the number measured to be fastest"
     )
     decode_threads: int = Field(
         default=0, ge=0, le=256, description="threads that decode images; 0: one a core, shared out among processes"
@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     max_batch: int = Field(default=16, ge=1, le=1024, description="images in one forward")
     max_batch_tasks: int = Field(default=16, ge=1, le=1024, description="different tasks in one forward")
     max_queue: int = Field(
-        default=256, ge=1, description="images that wait; beyond it 429, except for max_batch more of tasks with none"
+        default=256, ge=1, description="images that wait; more get 429, but for max_batch of tasks with none waiting"
     )
     deadline: float = Field(
         default=30.0, gt=0, description="seconds from a request's arrival until it is answered with 504"
@@ -161,13 +161,13 @@ class Settings(BaseSettings):
     unpacked_bytes: int = Field(
         default=128 * 2**20,
         ge=0,
-        description="bytes for the dequantised weights of low-bit tasks asked last; 0: dequantised for every batch",
+        description="bytes for dequantised weights of the low-bit tasks used last; 0: dequantised for every batch",
     )
     folded_bytes: int = Field(
         default=256 * 2**20, ge=0, description="bytes for the folded weights of hot and pinned tasks; 0: none is folded"
     )
     folded_share: float = Field(
-        default=0.2, gt=0, le=1, description="share of the latest 1000 images, or so, from which a task is folded"
+        default=0.2, gt=0, le=1, description="share of about the latest 1000 images at which a task is folded"
     )
 
     calibration_repeats: int = Field(

@@ -57,6 +57,19 @@ def test_a_task_on_a_backbone_of_any_form_of_size_is_saved_and_loaded(tmp_path: 
             assert torch.equal(again(images), model(images))
 
 
+def test_a_model_that_is_compiled_is_saved_as_what_it_was_made_of(tmp_path: Path) -> None:
+    vit = stock()
+    save_vit(tmp_path / "vit.safetensors", torch.compile(vit, backend="eager"), VIT, SMALL)
+    assert torch.equal(features(load_backbone(tmp_path / "vit.safetensors").vit), features(vit))
+
+
+def test_the_name_of_a_model_is_told_from_a_file_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match=f"no file {VIT}; that is the name .* `--backbone timm:{VIT}`"):
+        load_backbone(VIT)
+    with pytest.raises(BackboneError, match=r"missing\.safetensors: cannot be read: No such file"):
+        load_backbone(tmp_path / "missing.safetensors")
+
+
 def test_a_file_of_ours_is_told_what_it_says_in_the_form_of_timm(tmp_path: Path) -> None:
     save_vit(tmp_path / "vit.safetensors", stock(patch_size=(8, 8)), VIT, {**SMALL, "patch_size": (8, 8)})
     loaded = load_backbone(tmp_path / "vit.safetensors", arguments={"patch_size": (8, 8), "img_size": (16, 64)})

@@ -190,5 +190,7 @@ def test_help_names_options_and_defaults(command: str, options: list[str], capsy
     assert all(f"{option} " in text for option in options)
     if command == "train":
         for item in dataclasses.fields(Recipe):
-            default = {"warmup_epochs": "a tenth of 20 epochs or more, at most 10"}.get(item.name, item.default)
+            default = {"warmup_epochs": "a tenth of --epochs, at most 10, none below 20 epochs"}.get(
+                item.name, item.default
+            )
             assert re.search(rf"--{item.name.replace('_', '-')} [A-Z]+ [^()]*\(default: {default}\)", text)

@@ -41,6 +41,20 @@ def test_a_peft_checkpoint_gets_the_labels_and_the_name_that_are_given(tmp_path:
     assert logits_of_task(output, tmp_path / "backbone.safetensors").shape == (4, CLASSES)
 
 
+def test_an_adapter_with_a_name_is_found_a_folder_below(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tuned(timm_model(), "head", ["qkv"])
+    model.add_adapter("mine", model.peft_config["default"])
+    model.save_pretrained(tmp_path / "peft", selected_adapters=["mine"])
+    backbone, task = save_timm_backbone(timm_model(), tmp_path / "backbone.safetensors"), tmp_path / "task.safetensors"
+    said = f"{tmp_path / 'peft'}: there is no adapter_config.json; give {tmp_path / 'peft' / 'mine'}, which has one"
+    with pytest.raises(FpetError, match=f"^{said}$"):
+        from_peft(tmp_path / "peft", task, load_backbone(backbone))
+    command = ["--backbone", str(backbone), "--output", str(task)]
+    assert main(["convert", str(tmp_path / "peft"), *command]) == 2
+    assert capsys.readouterr().err == f"fpet: {said}\n"
+    assert main(["convert", str(tmp_path / "peft" / "mine"), *command]) == 0
+
+
 @pytest.mark.parametrize(
     ("classes", "supplement", "message"),
     [

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from peft_models import HUGGING_FACE, IMAGES, SIZES, convert, hugging_face_model
 from safetensors.torch import load_file, save_file
+from timm.models import save_for_hf
 from transformers import ViTConfig, ViTForImageClassification
 
 from fpet.backbone import load_backbone
@@ -89,6 +92,21 @@ def test_another_model_of_transformers_is_refused(
     assert main(["convert", str(tmp_path / "base"), "--output", str(tmp_path / "backbone.safetensors")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "backbone.safetensors").exists()
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_model_that_timm_saved_is_told_with_what_reads_it(
+    safe: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vit = timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=0)
+    save_for_hf(vit, tmp_path / "timm", safe_serialization=safe)
+    assert main(["convert", str(tmp_path / "timm"), "--output", str(tmp_path / "backbone.safetensors")]) == 2
+    said = capsys.readouterr().err
+    command = re.search(r"timm saved this model; `fpet (.*) --output FILE` makes a backbone file of it\n$", said)
+    assert command is not None
+    deep = ["--architecture-arguments", "depth=1", "--output", str(tmp_path / "backbone.safetensors")]
+    assert main([*command[1].split(), *deep]) == 0
+    assert torch.equal(load_backbone(tmp_path / "backbone.safetensors").vit.pos_embed, vit.pos_embed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("width", "hidden"), [(88, 120), (896, 1952), (1408, 480)])

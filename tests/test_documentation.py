@@ -62,12 +62,13 @@ def test_the_python_blocks_run(tmp_path: Path) -> None:
     (tmp_path / "weights").symlink_to(ROOT / "weights")
     script = "\n".join(f"exec({block!r}, {{}})" for block in blocks("python"))
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    classified, modelled, trained, fitted, mixed = done.stdout.splitlines()
+    classified, modelled, trained, fitted, own, mixed = done.stdout.splitlines()
     assert classified.split()[0] == modelled == "5"
     assert ast.literal_eval(trained) == ["digits"] * 4 + ["emoji"] * 4
     epoch, tested = map(int, fitted.split())
     assert epoch == 1
     assert tested >= len(list((ROOT / "weights" / "tasks").iterdir()))
+    assert own == "samples 4 4 4"
     assert mixed == "[10, 16, 10]"
 
 

@@ -93,9 +93,15 @@ def test_neither_batch_size_nor_training_mode_matters(digits: Dataset) -> None:
     header, model = untrained(
         Method("lora", {"dropout": 0.5}), BDM, digits.test.resized(Preprocessing((16, 16))).images
     )
-    first = evaluate(model.train(), digits.test, header.preprocessing)
+    modes = {name: module.training for name, module in model.train().named_modules()}
+    first = evaluate(model, digits.test, header.preprocessing)
     for batch_size in (1, 64):
-        assert evaluate(model.train(), digits.test, header.preprocessing, batch_size) == first
+        assert evaluate(model, digits.test, header.preprocessing, batch_size) == first
+    assert {name: module.training for name, module in model.named_modules()} == modes  # it trains on
+    assert modes["adapter"]
+    assert evaluate(model.eval(), digits.test, header.preprocessing) == first
+    with pytest.raises(ValueError, match="batch_size = 0 should be above 0"):
+        evaluate(model, digits.test, header.preprocessing, 0)
 
 
 @pytest.mark.parametrize("reducer", [BDM, Method("none")], ids=lambda method: method.kind)

@@ -7,7 +7,7 @@ import torch
 
 from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear, linear
-from fpet.quantize import BITS, codebook, fake_quantize, pack, unpack
+from fpet.quantize import BITS, as_latent, codebook, fake_quantize, pack, unpack
 
 POSITIVE_CODES = {
     1: [0.6744898],
@@ -37,6 +37,13 @@ def test_a_codebook_is_the_same_whichever_device_is_the_default_when_it_is_made(
     assert torch.equal(again.thresholds, book.thresholds)
 
 
+def test_a_codebook_is_for_training_too_whichever_mode_it_is_made_in() -> None:
+    codebook.cache_clear()
+    with torch.inference_mode():
+        codebook(1)
+    assert not any(tensor.is_inference() for tensor in codebook(1))
+
+
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("shape", [(32, 64), (3, 5)], ids=str)
 def test_what_is_stored_is_what_training_computed_with(bits: int, shape: tuple[int, int]) -> None:
@@ -59,8 +66,23 @@ def test_a_value_on_a_threshold_takes_the_lower_code() -> None:
 
 
 @pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("shape", [(8, 192), (3, 5)], ids=str)
+def test_a_rounded_matrix_that_trains_on_is_rounded_to_what_it_was(bits: int, shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    packed = pack(torch.randn(shape) * 0.03 + 0.01, bits)
+    rounded = unpack(packed, shape, bits)
+    latent = as_latent(rounded, packed.stats)
+    again = fake_quantize(latent, codebook(bits))
+    assert (again - rounded).norm() < 0.04 * rounded.norm()
+    if bits == 1:
+        assert torch.equal(pack(latent, bits).codes, packed.codes)
+        torch.testing.assert_close(again, rounded, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("bits", BITS)
 def test_a_matrix_without_spread_stays_as_it_is(bits: int) -> None:
     weight = torch.full((3, 5), 0.5)
+    assert torch.equal(as_latent(weight, pack(weight, bits).stats), weight)
     assert torch.equal(unpack(pack(weight, bits), (3, 5), bits), weight)
     assert torch.equal(fake_quantize(weight, codebook(bits)), weight)
 

@@ -84,6 +84,20 @@ def test_labels_in_a_list_are_those_of_the_file(backbone: Backbone) -> None:
     assert TaskHeader.from_json(header.to_json()) == header
 
 
+def test_what_a_header_was_made_of_may_change(backbone: Backbone) -> None:
+    """As where a search for the scale goes on with the same dictionary."""
+    arguments: dict[str, Any] = {"scale": 0.1}
+    origin: dict[str, Any] = {"data": {"name": "mine"}}
+    header = dataclasses.replace(small_header(backbone, Method("lora", arguments)), provenance=origin)
+    merged = Method("tome", {"r": (pairs := [1, 1])})
+    model, before = new_model(header, backbone), header.to_json()
+    arguments["scale"], origin["data"]["name"], pairs[0] = 10.0, "other", 5
+    assert header.to_json() == before
+    assert model.methods is not None
+    assert model.methods[0].arguments == {"scale": 0.1}
+    assert merged.arguments == {"r": [1, 1]}
+
+
 def test_an_argument_counts_as_its_default_where_it_is_left_out(tmp_path: Path, backbone: Backbone) -> None:
     spelled = Method("lora", {"dim": 4, "bits": 1, "scale": 1, "targets": "q+v"})
     model, path = new_model(header_of(backbone), backbone), tmp_path / "fruit.safetensors"

@@ -45,7 +45,7 @@ class Bottleneck(nn.Module):
 
 
 class RepAdapterBlock(BlockAdapter):
-    """One bottleneck before qkv and, unless `mlp` is off, one before fc1. Keys follow it, and so does the matching."""
+    """One bottleneck before qkv and, unless `mlp` is off, one before fc1. It changes the keys, and so the matching."""
 
     def __init__(self, bottleneck: Callable[[], Bottleneck], mlp: bool) -> None:
         super().__init__()

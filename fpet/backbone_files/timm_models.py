@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -54,6 +55,15 @@ def make_vit(architecture: str, arguments: Mapping[str, object], normalization: 
     refuse_uncovered(vit, architecture)
     check_image_size(vit)
     return vit.float()  # whatever torch makes by default
+
+
+def refuse_name(path: Path) -> None:
+    """Raises BackboneError for what is no file, but the name of a model that timm has."""
+    if timm.is_model(str(path)) and not path.exists():
+        raise BackboneError(
+            f"there is no file {path}; that is the name of a model of timm, whose weights it fetches as "
+            f"`--backbone timm:{path}`, in Python by download_backbone"
+        )
 
 
 def vit_on_meta(

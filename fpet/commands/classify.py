@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fpet.client import Classification as ServedClassification
 
 _DESCRIPTION = """Prints a line for each image: the file, and the most probable labels with their probabilities. Of a
-folder every file directly in it is an image, but for hidden files and what systems leave there, such as Thumbs.db.
-Without --url the task runs in this process. The exit code is 1 if an image could not be classified."""
+folder it takes every file directly in it, except hidden files and system files such as Thumbs.db. Without --url the
+task runs in this process. The exit code is 1 if an image could not be classified."""
 _BATCH = 16
 _IN_PROCESS = ("backbone", "architecture", "architecture_arguments", "device", "precision")
 _SOME_FAILED = 1
@@ -43,7 +43,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("--url", metavar="URL", help="service to ask, such as http://127.0.0.1:8000, for its task T")
     parser.add_argument("--key-file", type=Path, metavar="FILE", help="file with the key of the service at --url")
     parser.add_argument(
-        "--top-k", type=options.positive, default=1, metavar="N", help="labels an image (default: %(default)s)"
+        "--top-k", type=options.positive, default=1, metavar="N", help="labels per image (default: %(default)s)"
     )
     parser.add_argument(
         "--tokens",

@@ -111,6 +111,7 @@ def _kind(arguments: argparse.Namespace) -> str:
             return kind
     if not path.exists():
         raise UnsupportedError(f"{path}: there is no such file or folder")
+    peft.refuse_folder_above(path)
     raise UnsupportedError(
         f"{path}: neither a .bin or .safetensors file nor a folder with {peft.CONFIG} or {transformers.CONFIG}"
     )

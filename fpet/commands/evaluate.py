@@ -24,9 +24,9 @@ from fpet.task import Task
 from fpet.words import count
 
 _DESCRIPTION = """Classifies the full test set with the task's token reduction and without, and prints the share of
-right answers (accuracy) and the mean of the classes' own shares (balanced). Of a folder with one folder a class, 20 %
-of each class are tested; for all to be tested, put the folders of the classes into a folder test/, and give the folder
-that test/ lies in."""
+right answers (accuracy) and the mean of the classes' own shares (balanced). Of a folder with one folder per class
+it tests 20 % of each class; to test all, put the class folders into a folder test/, and give the folder that contains
+test/."""
 _CLASS_COLUMNS = ("label", "images", "accuracy", "accuracy_unreduced", "mostly_taken_for", "times")
 
 
@@ -47,7 +47,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument(
         "--per-class",
         action="store_true",
-        help="also say it of each class, and for which other it is mostly taken with token reduction",
+        help="also print both for each class, and what it is most often mistaken for with token reduction",
     )
     parser.add_argument(
         "--predictions",
@@ -56,7 +56,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         help="also write a CSV file with the answer to each test image and its probability",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON object, with the counts of answers by class (row)"
+        "--json", action="store_true", help="print one JSON object, with the confusion matrix (a row per true class)"
     )
 
 

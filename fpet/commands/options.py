@@ -28,8 +28,8 @@ Value = int | float | bool | str | list[int]
 # Before the name of a timm model whose pre-trained weights timm is to fetch.
 HUB = "timm:"
 
-_DATA = f"""{", ".join(SOURCES)}; or a folder (./digits where it is called as one of these) with one folder of
-images a class, or with train/, val/ and test/ of such folders, or with the lists of VTAB-1K or of few-shot splits"""
+_DATA = f"""{", ".join(SOURCES)}; or a folder (./digits if it has one of these names) with one folder of images per
+class, or with train/, val/ and test/ of such folders, or with the lists of VTAB-1K or of few-shot splits"""
 
 
 def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = "") -> None:
@@ -39,13 +39,13 @@ def add_data(parser: argparse.ArgumentParser, *, required: bool, default: str = 
     parser.add_argument("--data-folder", type=Path, metavar="DIR", help=unpacked)
     add_cache(parser)
     reading = parser.add_argument_group("reading a folder")
-    reading.add_argument("--shots", type=int, metavar="N", help="training images a class, of few-shot lists")
+    reading.add_argument("--shots", type=int, metavar="N", help="training images per class, for few-shot lists")
     reading.add_argument("--shots-seed", type=int, metavar="N", help="which of the few-shot lists (default: 0)")
     reading.add_argument(
         "--split-seed", type=int, metavar="N", help="splits one folder a class into train, val and test (default: 0)"
     )
     reading.add_argument(
-        "--skip-broken", action="store_true", help="leave out missing and damaged images, naming them, not refuse them"
+        "--skip-broken", action="store_true", help="leave out and name missing and damaged images instead of refusing"
     )
 
 
@@ -77,7 +77,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=list(DTYPES),
         default="float32",
-        help="of weights and activations in this process (default: %(default)s)",
+        help="number format of weights and activations in this process (default: %(default)s)",
     )
 
 

@@ -22,10 +22,10 @@ from fpet.training.parallel import refuse_group
 from fpet.words import count
 
 _DESCRIPTION = """Trains and tests every method of a plan on every data set with every seed, and writes one CSV row a
-run. Rows that are there are not repeated, a killed run goes on, and a run that fails leaves a row with its error and is
-tried again next time. The plan is a TOML file, whose folders are relative to the working folder; names and folders of
-data that do not exist, and methods that cannot be trained, are refused before any run. Several sweeps of one plan with
-one output share the runs, each on a core or a GPU of its own, say. The exit code is 1 if a run failed."""
+run. Runs that the table has are not repeated, a killed run goes on, and a run that fails leaves a row with its error
+and is tried again next time. The plan is a TOML file, whose folders are relative to the working directory; names and
+folders of data that do not exist, and methods that cannot be trained, are refused before any run. Several sweeps of one
+plan with one output share the runs, for example each on its own core or GPU. The exit code is 1 if a run failed."""
 _COLUMNS = ("data", "method", "seed", "adapter", "reducer", "epochs", "state")
 _FAILED = 1
 

@@ -16,8 +16,8 @@ from fpet.system_errors import os_errors_as
 from fpet.task import Task
 
 _DESCRIPTION = """Lists task files: name, adapter, token reduction, number of classes, size in bytes, and the accuracy
-on test images, with and without token reduction, that was measured after training. The exit code is 1 if a file there
-is no task, or has another name than its task, which is said on standard error."""
+on test images, with and without token reduction, that was measured after training. The exit code is 1, with a line
+on standard error, if a file is not a task or does not have the name of its task."""
 _COLUMNS = ("name", "adapter", "reducer", "classes", "bytes", "accuracy", "accuracy_unreduced")
 _FAILED = 1
 

@@ -57,7 +57,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         type=int,
         choices=(*BITS, FULL_PRECISION),
         default=FULL_PRECISION,
-        help="bits a weight of the head, which has no bias below 32 (default: %(default)s)",
+        help="bits per weight of the head; below 32 it has no bias (default: %(default)s)",
     )
     parser.add_argument(
         "--search-scale",

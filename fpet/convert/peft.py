@@ -71,7 +71,7 @@ def base_model(folder: Path) -> str:
     Raises:
         TaskError: if its configuration cannot be read.
     """
-    named = Fields.read(folder / CONFIG, TaskError).values.get("base_model_name_or_path")
+    named = _config(folder).values.get("base_model_name_or_path")
     return named if isinstance(named, str) else ""
 
 
@@ -94,7 +94,7 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
     """
     refuse_two_classifiers(backbone)
     depth = backbone.geometry.depth
-    config = Fields.read(folder / CONFIG, TaskError)
+    config = _config(folder)
     rank, scale = _rank_and_scale(config)
     known = places(depth)
     tensors: dict[str, Tensor] = {}
@@ -120,6 +120,18 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
         classes,
         tensors,
     )
+
+
+def refuse_folder_above(folder: Path) -> None:
+    """Raises TaskError, naming where the checkpoint is, if it is in a folder below: there PEFT puts one with a name."""
+    below = [str(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))]
+    if below and not (folder / CONFIG).exists():
+        raise TaskError(f"{folder}: there is no {CONFIG}; give {' or '.join(below)}, which has one")
+
+
+def _config(folder: Path) -> Fields:
+    refuse_folder_above(folder)
+    return Fields.read(folder / CONFIG, TaskError)
 
 
 def _stored(folder: Path) -> Iterator[tuple[str, Tensor]]:

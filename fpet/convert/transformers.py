@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 _IMAGES = "preprocessor_config.json"
+_TIMM_WEIGHTS = "pytorch_model.bin"  # as timm calls them where they are no safetensors
 _LARGEST = 255  # value of a pixel
 
 # timm models of the same kind, whose table has the same normalisation of images.
@@ -51,6 +52,12 @@ def read_transformers(folder: Path) -> Backbone:
         UnsupportedError: for another kind of model, or pixels in values that are not covered.
     """
     config = Fields.read(folder / CONFIG, BackboneError)
+    if "model_type" not in config.values and "architecture" in config.values:
+        weights = next((folder / name for name in (WEIGHTS, _TIMM_WEIGHTS) if (folder / name).exists()), "FILE")
+        raise BackboneError(
+            f"{folder}: timm saved this model; `fpet import-backbone {weights} --architecture "
+            f"{config.get('architecture', str)} --output FILE` makes a backbone file of it"
+        )
     architecture, arguments = _architecture(config)
     if not (folder / WEIGHTS).exists():
         raise BackboneError(

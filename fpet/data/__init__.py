@@ -11,22 +11,25 @@ from fpet.data.digits import load_digits
 from fpet.data.fashion_mnist import load_fashion_mnist
 from fpet.data.few_shot import is_few_shot, load_few_shot
 from fpet.data.folder import has_splits, has_test_alone, load_classes, load_splits, load_test
+from fpet.data.own import dataset_of
 from fpet.data.packaged import PACKAGED
 from fpet.data.reading import Reading
 from fpet.data.scenes import SCENES
 from fpet.data.source import Source
-from fpet.data.split import Dataset, Images, ResizedSplit, Split
+from fpet.data.split import Dataset, Images, ImageTensor, ResizedSplit, Split
 from fpet.data.vtab import is_vtab, load_vtab
 from fpet.errors import DataError
 
 __all__ = [
     "SOURCES",
     "Dataset",
+    "ImageTensor",
     "Images",
     "Reading",
     "ResizedSplit",
     "Source",
     "Split",
+    "dataset_of",
     "default_cache",
     "load_dataset",
     "load_source",

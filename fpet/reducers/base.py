@@ -48,7 +48,7 @@ class Reducer(nn.Module):
     """One reduction's modules for a whole network, each made for the layout that the one before it leaves.
 
     make: (block, counted from 0, layout) -> that block's module. tokens_vary: whether each image decides how many
-    tokens are left, so that `layout_out` has the most. mixes, decays, training_only: as those of an adapter.
+    tokens are left, so that `layout_out` is an upper bound. mixes, decays, training_only: as those of an adapter.
     """
 
     tokens_vary: ClassVar[bool] = False

@@ -51,8 +51,8 @@ class BDM(ReducerAtBlocks):
     """Parameters: 2 * head_dim * dim. 197 tokens become 99 on a 14 x 14 grid with a class token.
 
     block: one index or several, from 0 (the paper's "6th layer" of ViT-B is index 6); dim, bits, dropout: of
-    the key refinement. The paper's ablations leave out parts: refine, the key refinement; stop_gradient, the gradient
-    stop before it.
+    the key refinement. refine, stop_gradient: whether there is a key refinement, and a gradient stop before it; the
+    paper's ablations leave them out.
     """
 
     training_only = ReducerAtBlocks.training_only | {"stop_gradient"}

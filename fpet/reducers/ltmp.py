@@ -105,7 +105,7 @@ class LTMP(Reducer):
     of the sigmoid whose gradient the thresholds have. How many tokens are left depends on the image: `layout_out` is
     the upper bound, all of them.
 
-    The importance needs the attention weights, which fused kernels do not give away: they are computed once more.
+    The importance needs the attention weights, which fused kernels do not return: they are computed a second time.
 
     Raises:
         UnsupportedError: if target or tau is out of its range.

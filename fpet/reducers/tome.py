@@ -14,7 +14,7 @@ from fpet.tokens import Geometry, Layout, Tokens
 class ToMeBlock(BipartiteBlock):
     """Merges `r` of the patches at even places into their best match at odd ones; prefix tokens take no part.
 
-    The matching has no gradient. Tokens come out as prefix, those of the even places that stayed, those of the odd.
+    The matching has no gradient. Tokens come out in this order: prefix, the even ones that stayed, the odd ones.
     """
 
     def __init__(self, layout: Layout, r: int) -> None:
@@ -41,7 +41,7 @@ class ToMeBlock(BipartiteBlock):
 class ToMe(Reducer):
     """No parameters. 197 tokens become 101 at r = 8 in 12 blocks.
 
-    r: pairs merged in each block, one number for all or one a block; as many as there are merge at most.
+    r: pairs merged in each block, one number for all blocks or one per block; a block merges no more than it has.
     """
 
     def __init__(self, geometry: Geometry, layout: Layout, *, r: int | list[int] = 8) -> None:

@@ -48,7 +48,7 @@ class Recipe:
     lr: float = _described(1e-3, "learning rate of AdamW at the top of the schedule")
     min_lr: float = _described(1e-5, "learning rate at the end of the cosine")
     warmup_epochs: int | None = _described(
-        None, "epochs of linear warm-up", f"a tenth of {_RAMP} epochs or more, at most {_WARM_UP}"
+        None, "epochs of linear warm-up", f"a tenth of --epochs, at most {_WARM_UP}, none below {_RAMP} epochs"
     )
     warmup_lr: float = _described(1e-6, "learning rate at the start of the warm-up")
     weight_decay: float = _described(1e-4, "weight decay of AdamW")
@@ -56,8 +56,10 @@ class Recipe:
         0.1, "stochastic depth rate of the last block, 0 to below 1, rising linearly from 0 at the first"
     )
     validate_every: int = _described(5, "epochs between validations")
-    precision: str = _described("float32", f"of matrix products: {', '.join(DTYPES)}; float16 on a GPU only")
-    seed: int = _described(0, "of initial weights, order of images, dropout and stochastic depth")
+    precision: str = _described(
+        "float32", f"number format of matrix products: {', '.join(DTYPES)}; float16 on a GPU only"
+    )
+    seed: int = _described(0, "random seed of initial weights, order of images, dropout and stochastic depth")
 
     def __post_init__(self) -> None:
         _require_whole("epochs", self.epochs)  # by which the warm-up goes
@@ -127,7 +129,7 @@ class Recipe:
 
 def _require_whole(name: str, value: object) -> None:
     if type(value) is not int:
-        raise ValueError(f"{name} = {value} should be a whole number")
+        raise ValueError(f"{name} = {value!r} should be a whole number")
 
 
 def _require_finite(name: str, value: Any) -> None:

@@ -20,7 +20,8 @@ from fpet.hardware.graphs import CudaGraphs
 from fpet.hardware.precision import DTYPES
 from fpet.hardware.room import refuse_excess
 from fpet.header import TaskHeader
-from fpet.task import check_backbone, new_model
+from fpet.task import new_model
+from fpet.task_checks import check_backbone
 from fpet.training.captured_step import captured
 from fpet.training.checkpoint import LOG_COLUMNS, Best, RunState, run_identity
 from fpet.training.memory import saved_bytes

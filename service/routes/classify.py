@@ -34,7 +34,7 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     top_k: int | None = Field(
-        default=None, ge=1, description="labels an image, at most as many as the task has; 5 or fewer if not given"
+        default=None, ge=1, description="labels per image, at most as many as the task has; 5 or fewer if not given"
     )
     tokens: Literal["reduced", "full"] = Field(
         default="reduced", description="with the task's token reduction or without it"

@@ -1,0 +1,83 @@
+"""A task from its file goes on: it trains, or is saved with other labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from small import METHODS, perturb, small_backbone, small_header
+
+from fpet.errors import TaskError
+from fpet.header import HeadSpec, Method
+from fpet.linear import LowBitLinear
+from fpet.task import Task, new_model, save_task
+
+HEAD = HeadSpec()
+LOW_BITS = [
+    (Method(kind, {"dim": 8, "bits": bits}), Method("bdm", {"block": 0, "dim": 4}))
+    for kind in ("lora", "adaptformer")
+    for bits in (1, 2, 4, 8)
+]
+
+
+def saved(folder: Path, adapter: Method, reducer: Method, head: HeadSpec = HEAD) -> Task:
+    """Of random weights, away from those that a model starts with."""
+    backbone = small_backbone()
+    header = dataclasses.replace(small_header(backbone, adapter, reducer), head=head)
+    torch.manual_seed(0)
+    model = new_model(header, backbone)
+    perturb(model.trainable(), 0.1)
+    save_task(folder / "digits.safetensors", header, model)
+    return Task.load(folder / "digits.safetensors")
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), [*METHODS, *LOW_BITS], ids=str)
+def test_a_task_trains_on_from_its_weights(adapter: Method, reducer: Method, tmp_path: Path) -> None:
+    task, backbone = saved(tmp_path, adapter, reducer), small_backbone()
+    model, images = task.to_train(backbone), torch.randn(4, 3, 16, 16)
+    fresh = new_model(task.header, backbone)
+    trained = {name for name, parameter in fresh.named_parameters() if parameter.requires_grad}
+    assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == trained
+    with torch.no_grad():
+        expected = task.build(backbone)(images)
+        few_move = adapter.arguments.get("bits") in (2, 4, 8)  # by one code
+        torch.testing.assert_close(model.eval()(images), expected, rtol=0, atol=0.05 if few_move else 1e-5)
+    before = {name: parameter.clone() for name, parameter in model.trainable().named_parameters()}
+    optimizer = torch.optim.SGD(model.trainable().parameters(), lr=0.1)
+    tokens, sizes = model.train().encode(images)
+    loss = model.head(model.pool(tokens)).square().sum() + model.reducer.penalty(sizes)
+    loss.backward()
+    optimizer.step()
+    moved = {name for name, parameter in model.trainable().named_parameters() if not parameter.equal(before[name])}
+    assert {f"head.{name}" for name in ("weight", "bias")} <= moved
+    save_task(tmp_path / "more.safetensors", task.header, model)
+    with torch.no_grad():
+        again = Task.load(tmp_path / "more.safetensors").build(backbone)(images)
+        torch.testing.assert_close(again, model.eval()(images), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [1, 32])
+def test_a_task_is_saved_with_other_labels(bits: int, tmp_path: Path) -> None:
+    head = HeadSpec(bits, bias=bits == 32)
+    task, backbone = saved(tmp_path, Method("lora"), Method("bdm", {"block": 0, "dim": 4}), head), small_backbone()
+    header = dataclasses.replace(task.header, name="letters", labels=tuple("abcdefghij"))
+    save_task(tmp_path / "letters.safetensors", header, task.to_train(backbone))
+    other = Task.load(tmp_path / "letters.safetensors")
+    assert other.header == header
+    assert other.tensors.keys() == task.tensors.keys()
+    for name, tensor in task.tensors.items():
+        torch.testing.assert_close(other.tensors[name], tensor, rtol=1e-6, atol=1e-7)
+    fewer = dataclasses.replace(header, labels=("a", "b"))
+    with pytest.raises(TaskError, match=r"the header has 2 labels but 'head|instead of uint8 \[6\]"):
+        save_task(tmp_path / "fewer.safetensors", fewer, task.to_train(backbone))
+
+
+def test_low_bit_weights_of_a_model_that_was_built_are_not_saved_and_what_to_do_is_said(tmp_path: Path) -> None:
+    task, backbone = saved(tmp_path, Method("lora"), Method("bdm", {"block": 0, "dim": 4})), small_backbone()
+    low_bit = [one for one in task.to_train(backbone).modules() if isinstance(one, LowBitLinear) and one.bits == 1]
+    assert low_bit
+    assert all(layer.latent for layer in low_bit)
+    with pytest.raises(Exception, match=r"save what Task\.to_train makes"):
+        save_task(tmp_path / "again.safetensors", task.header, task.build(backbone))
