@@ -7,6 +7,7 @@ import errno
 import io
 import logging
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -120,6 +121,12 @@ def _open_closed() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
+def _listen_as_first() -> None:
+    """The kernel's default for the first process of a container is to ignore SIGTERM: it would wait to be killed."""
+    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+
+
 def _require_folders() -> None:
     """Raises UnsupportedError without what libraries need as torch is imported: they would end the process, naming
     another file (oneMKL) or none (torch's compiler)."""
@@ -167,6 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: as argparse, for `--help` and `--version` (0), and for a command or option that there is not (2).
     """
     _open_closed()
+    _listen_as_first()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does: file names may not be UTF-8
     try:

@@ -9,6 +9,7 @@ from typing import Literal, NoReturn, get_args, get_origin
 
 from pydantic import ValidationError
 
+from fpet.errors import FpetError
 from service.errors import reason_of
 from service.logs import configure
 from service.settings import PREFIX, SECRETS, Settings
@@ -57,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves until SIGTERM, SIGHUP or SIGINT; returns the exit code: 2 if an option is wrong, 1 if it cannot start.
 
     Raises:
-        FpetError: if the address, the backbone or the task folder cannot be used.
+        FpetError: if the address, the backbone or the task folder cannot be used; where the log has objects, it has
+            that too, and the code is 2.
     """
     try:
         settings = read_settings(arguments)
@@ -65,13 +67,23 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.errors():
             print(f"fpet serve: {_where(problem['loc'])}{reason_of(problem)}", file=sys.stderr)
         return _INPUT_ERROR
+    configure(settings.log_level, settings.log_format)
+    try:
+        return _serve(settings)
+    except FpetError as error:
+        if settings.log_format != "json":
+            raise
+        logger.error("%s", error)  # for whatever collects the objects
+        return _INPUT_ERROR
+
+
+def _serve(settings: Settings) -> int:
     from service.http.listening import require_free  # noqa: PLC0415
     from service.tasks.folder import require_folder  # noqa: PLC0415
 
     require_free(settings.host, settings.port)
     if settings.tasks is not None:
         require_folder(settings.tasks)  # again when it is opened; but until then torch is loaded and the hardware timed
-    configure(settings.log_level, settings.log_format)
     if unknown := Settings.unknown_variables():
         logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))
     if settings.processes > 1:

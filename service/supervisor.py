@@ -105,8 +105,9 @@ def supervise(settings: Settings) -> int:
         with _listeners(settings) as listeners:
             stack.enter_context(claimed(settings.host, listeners[0]))
             stack.callback(processes.end)
+            started = time.time()
             complaints = [
-                _start(processes, settings, Peers(folder, number, len(listeners)), sockets)
+                _start(processes, settings, Peers(folder, number, len(listeners), started), sockets)
                 for number, sockets in enumerate(listeners)
             ]
         number = processes.await_end()

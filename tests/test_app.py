@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import weakref
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import pictures
 import pytest
 import torch
 from fastapi import FastAPI
-from serving import Files, small_settings
+from serving import Files, serving, small_settings
 from torch import Tensor
 
 from fpet.errors import BackboneError, TaskError
@@ -159,6 +160,25 @@ async def test_it_does_not_start_without_its_files(small_files: Files, tmp_path:
         create_app(small_settings(small_files, tasks=tmp_path / "nowhere"))
     with pytest.raises(BackboneError, match="backbone"):
         create_app(small_settings(small_files, backbone=tmp_path / "backbone"))
+
+
+@pytest.mark.parametrize("admin_key", [None, "correct horse battery"])
+def test_where_no_task_can_be_put_it_is_ready_once_there_is_one(
+    admin_key: str | None, small_files: Files, tmp_path: Path
+) -> None:
+    """New instances on a volume that is empty, or not the right one, must not replace those that can answer."""
+    with serving(small_settings(Files(small_files.backbone, tmp_path), admin_key=admin_key)) as service:
+        early = service.client.get("/readyz")
+        if admin_key is None:
+            assert (early.status_code, early.json()) == (503, {"status": "starting"})
+            assert service.client.get("/v2/health/ready").status_code == 503
+            assert service.client.get("/livez").status_code == 200
+            shutil.copy(small_files.tasks / "digits.safetensors", tmp_path)
+            service.until(lambda: service.client.get("/readyz").status_code == 200)
+            assert service.classify(pictures.png()).status_code == 200
+            (tmp_path / "digits.safetensors").unlink()
+            service.until(lambda: service.classify(pictures.png()).status_code == 404)
+        assert service.client.get("/readyz").json() == {"status": "ready"}
 
 
 async def test_a_folder_without_tasks_may_be_a_mistake(

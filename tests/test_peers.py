@@ -212,7 +212,7 @@ def test_a_change_that_may_have_been_made_is_not_to_be_asked_for_again(files: Fi
     ("told", "expected"),
     [
         ('{"status": "ready", "stuck": false}', [200, 200, 200, 200]),
-        ('{"status": "ready", "stuck": true}', [503, 200, 503, 200]),
+        ('{"status": "ready", "stuck": true}', [503, 503, 503, 503]),
         ('{"status": "starting", "stuck": false}', [200, 503, 200, 503]),
         ('{"status": "draining", "stuck": false}', [200, 503, 200, 503]),
         ('{"status": "failed", "stuck": false}', [200, 503, 200, 503]),

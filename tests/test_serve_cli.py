@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import socket
@@ -147,6 +148,16 @@ def test_a_device_that_is_not_there_is_one_line(small_files: Files) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("fpet: the device 'cuda' cannot be used: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("wrong", [["--backbone", "missing.safetensors"], ["--tasks", "nowhere"]])
+def test_why_it_does_not_start_is_an_object_where_the_log_has_objects(wrong: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fpet.cli", "serve", "--port", "0", "--log-format", "json", *wrong]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    *_, last = map(json.loads, done.stderr.splitlines())
+    assert (last["level"], last["logger"]) == ("error", "service.cli")
+    assert wrong[1] in last["message"]
 
 
 # A machine that lets the process have no more threads.

@@ -49,5 +49,14 @@ def test_a_signal_ends_the_first_of_a_container(number: signal.Signals) -> None:
     assert (ended.returncode, ended.stdout) == (128 + number, "starting 1\n")
 
 
+@pytest.mark.skipif(not has_namespaces(), reason="no namespace of processes can be made here")
+def test_any_command_that_is_the_first_of_a_container_ends_by_a_signal() -> None:
+    script = "import os, signal\nfrom fpet.cli import main\nmain(['tasks'])\nos.kill(1, signal.SIGTERM)\nprint('alive')"
+    command = [*_FIRST, sys.executable, "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert "alive" not in ended.stdout
+
+
 def test_what_is_ignored_stays_so() -> None:
     assert start(signal.SIGINT).stdout.split()[-1] == "started"

@@ -26,6 +26,9 @@ AMOUNTS = {
 NOTHING = CollectorRegistry()
 
 
+STARTED = 1_700_000_000.0
+
+
 class Frozen(Collector):
     """What a collector collects at one moment."""
 
@@ -51,7 +54,7 @@ def collected(task: str, count: int) -> Collector:
 
 def test_amounts_are_added_and_of_the_rest_the_largest_stands_for_all() -> None:
     others = [collected("digits", 3), collected("plain", 1)]
-    snapshot = MetricsSnapshot(Sums(collected("digits", 2), [pack(other) for other in others]))
+    snapshot = MetricsSnapshot(Sums(collected("digits", 2), [pack(other) for other in others], STARTED))
     assert snapshot.value("images_total", task="digits") == 5
     assert snapshot.value("images_total", task="plain") == 1
     assert snapshot.value("seconds_bucket", le="1.0") == 0
@@ -62,15 +65,36 @@ def test_amounts_are_added_and_of_the_rest_the_largest_stands_for_all() -> None:
     assert snapshot.value("queue_fill") == 0.75
 
 
+def started_of(collector: Collector) -> float:
+    (value,) = (
+        sample.value
+        for family in collector.collect()
+        for sample in family.samples
+        if sample.name == "process_start_time_seconds"
+    )
+    return value
+
+
 def test_what_one_collects_is_told_as_it_is(service: Serving) -> None:
     once = Frozen(service.runtime.metrics.registry)
-    assert generate_latest(Sums(once, [])) == generate_latest(Sums(NOTHING, [pack(once)])) == generate_latest(once)
+    own = started_of(once)
+    assert (
+        generate_latest(Sums(once, [], own))
+        == generate_latest(Sums(NOTHING, [pack(once)], own))
+        == generate_latest(once)
+    )
     assert len(generate_latest(once)) > 10_000
+
+
+def test_the_start_is_that_of_the_service_however_many_processes_are_there(service: Serving) -> None:
+    once = Frozen(service.runtime.metrics.registry)
+    for packed in ([], [pack(once)], [pack(once)] * 3):
+        assert started_of(Sums(once, packed, STARTED)) == STARTED
 
 
 def test_of_every_series_of_the_service_it_is_known_what_it_is(service: Serving) -> None:
     once = Frozen(service.runtime.metrics.registry)
-    for one, both in zip(once.collect(), Sums(once, [pack(once)]).collect(), strict=True):
+    for one, both in zip(once.collect(), Sums(once, [pack(once)], started_of(once)).collect(), strict=True):
         assert (one.name, one.type, one.documentation) == (both.name, both.type, both.documentation)
         added = one.type in {"counter", "histogram"} or one.name in AMOUNTS
         for sample, sum_ in zip(one.samples, both.samples, strict=True):

@@ -30,6 +30,11 @@ class Health:
     status: Status
     stuck: bool
 
+    @property
+    def ready(self) -> bool:
+        """Whether it is to be sent requests."""
+        return self.status == "ready" and not self.stuck
+
 
 class Cluster:
     """The runtime of this process together with those of the others; changes: of tasks, in all of them."""
@@ -39,6 +44,7 @@ class Cluster:
         self._peers = peers
         self._drained = asyncio.Event()
         self._asking: asyncio.Task[Health] | None = None
+        self._lacks_tasks = runtime.settings.admin_key is None  # by which the first could still be put
         self.changes = Changes(runtime, peers, self.require_ready)
         runtime.metrics.tasks_behind.set_function(lambda: self.changes.behind)
 
@@ -122,7 +128,9 @@ class Cluster:
         if Silence.UNASKED in answers:
             raise NotReadyError("one of the processes cannot be asked")
         own = self.runtime.metrics.registry
-        return Sums(own, [one.body for one in answers if isinstance(one, PeerMessage)]) if answers else own
+        if self._peers.alone:
+            return own
+        return Sums(own, [one.body for one in answers if isinstance(one, PeerMessage)], self._peers.started)
 
     async def _follow(self) -> None:
         await self.runtime.warm.wait()
@@ -137,8 +145,12 @@ class Cluster:
                 self.changes.announce(name)
 
     def _health(self) -> Health:
+        """A service that has had no task yet, and that cannot be sent one, still starts: new instances on an empty
+        volume must not take the place of those that can answer."""
         runtime = self.runtime
-        return Health(runtime.status, stuck=runtime.batcher.longest > runtime.settings.stuck_seconds)
+        self._lacks_tasks = self._lacks_tasks and not runtime.catalog.entries.serving()
+        status = "starting" if self._lacks_tasks and runtime.status == "ready" else runtime.status
+        return Health(status, stuck=runtime.batcher.longest > runtime.settings.stuck_seconds)
 
     async def _own_health(self, _: PeerMessage) -> PeerMessage:
         return PeerMessage(asdict(self._health()))

@@ -40,13 +40,14 @@ class Peers:
     """The other processes that answer on the same port; without a folder there are none.
 
     folder: where each process has a socket, named by its number; number: of this process, below count; count: of all
-    processes.
+    processes; started: when the service was, in seconds since 1970.
     """
 
-    def __init__(self, folder: Path | None = None, number: int = 0, count: int = 1) -> None:
+    def __init__(self, folder: Path | None = None, number: int = 0, count: int = 1, started: float = 0) -> None:
         self.folder = folder
         self.number = number
         self.count = count
+        self.started = started
         self._met: set[int] = set()  # those that have been there: without a socket now, they have ended
 
     @property

@@ -23,21 +23,23 @@ _LARGEST = frozenset(
         "fpet_trial_forwards_per_second",
         "process_max_fds",  # each process has its own
         "process_open_fds",
-        "process_start_time_seconds",
     }
 )
+_STARTED = "process_start_time_seconds"
 
 
 class Sums(Collector):
     """What one process collects, merged with what others packed: series of the same name and labels become one, with
     the sum of their values, or their maximum for the metrics of `_LARGEST`.
 
-    So the start of the service is that of its latest process: processes are only restarted together.
+    started: the start of the service, in seconds since 1970. By those of its processes, which are only restarted
+    together, it would seem to start again with each that joins.
     """
 
-    def __init__(self, own: Collector, packed: Sequence[bytes]) -> None:
+    def __init__(self, own: Collector, packed: Sequence[bytes], started: float) -> None:
         self._own = own
         self._packed = packed
+        self._started = started
 
     def collect(self) -> Iterator[Metric]:
         """The merged families, in the order of their first occurrence. What was packed is parsed here."""
@@ -53,7 +55,7 @@ class Sums(Collector):
         for name, family in families.items():
             summed = Metric(name, family.documentation, family.type, family.unit)
             for (sample_name, labels), value in values[name].items():
-                summed.add_sample(sample_name, dict(labels), value)
+                summed.add_sample(sample_name, dict(labels), self._started if sample_name == _STARTED else value)
             yield summed
 
 

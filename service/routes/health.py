@@ -29,10 +29,11 @@ async def livez(cluster: ClusterDep, response: Response) -> Status:
 
 @router.get("/readyz", responses={503: {"model": Status}})
 async def readyz(cluster: ClusterDep, response: Response) -> Status:
-    """503 until the tasks are loaded and warm, and from the moment that the service is asked to stop."""
+    """503 until the tasks are loaded and warm, while a batch is stuck, and from the moment that the service is asked to
+    stop."""
     health = await cluster.health()
-    response.status_code = 200 if health.status == "ready" else 503
-    return Status(status=health.status)
+    response.status_code = 200 if health.ready else 503
+    return Status(status="stuck" if health.stuck and health.status == "ready" else health.status)
 
 
 @router.get(

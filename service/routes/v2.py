@@ -71,8 +71,9 @@ async def live(cluster: ClusterDep, response: Response) -> Live:
 
 @health.get("/v2/health/ready", responses={503: {"model": Ready}})
 async def ready(cluster: ClusterDep, response: Response) -> Ready:
-    """503 until the tasks are loaded and warm, and from the moment that the service is asked to stop."""
-    is_ready = (await cluster.health()).status == "ready"
+    """503 until the tasks are loaded and warm, while a batch is stuck, and from the moment that the service is asked to
+    stop."""
+    is_ready = (await cluster.health()).ready
     response.status_code = 200 if is_ready else 503
     return Ready(ready=is_ready)
 
