@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +94,12 @@ def test_alerts_are_the_same_in_a_cluster() -> None:
     assert rules["spec"] == ALERTS
     names = [rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]]
     assert len(set(names)) == len(names) > 0
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.parametrize("arguments", [("check", "config", "prometheus.yml"), ("test", "rules", "rules_test.yml")])
+def test_alerts_come_when_they_should(arguments: tuple[str, ...]) -> None:
+    subprocess.run(["promtool", *arguments], cwd=ROOT / "docker/prometheus", check=True)
 
 
 def test_prometheus_reads_the_alerts() -> None:
