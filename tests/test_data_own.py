@@ -115,3 +115,8 @@ def test_what_is_wrong_is_named(change: dict[str, Any], message: str) -> None:
 def test_a_picture_may_stand_twice_in_a_split() -> None:
     twice = dataset_of("pets", LABELS, **{**SPLITS, "train": split_of(0, 1, 0, 1)})
     assert len(twice.train) == 4
+
+
+def test_pixels_in_another_shape_are_another_picture() -> None:
+    wide, high = torch.zeros(1, 3, 4, 6, dtype=torch.uint8), torch.zeros(1, 3, 6, 4, dtype=torch.uint8)
+    assert len(dataset_of("pets", LABELS, train=(wide, [0]), val=(high, [0]), test=split_of(6, 7)).val) == 1

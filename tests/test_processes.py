@@ -89,8 +89,10 @@ def test_their_metrics_and_savings_are_told_as_of_one(several: Server) -> None:
     before = [saving["images"] for saving in json.loads(get(several, "/v1/savings"))["tasks"]]
     for _ in range(20):
         classify(several)
+    starts = set()
     for _ in range(8):  # whoever is asked
         metrics = get(several, "/metrics")
+        starts.add(float(re.findall(r"^process_start_time_seconds (\S+)", metrics, re.M)[0]))
         assert float(re.findall(r"^fpet_processes (\S+)", metrics, re.M)[0]) == PROCESSES
         assert float(re.findall(r'^fpet_images_total{task="digits",tokens="reduced"} (\S+)', metrics, re.M)[0]) >= 20
         assert float(re.findall(r'^fpet_tasks{state="loaded"} (\S+)', metrics, re.M)[0]) == 2
@@ -98,6 +100,8 @@ def test_their_metrics_and_savings_are_told_as_of_one(several: Server) -> None:
         assert sum(saving["images"] for saving in savings) == sum(before) + 20
         statistics = json.loads(get(several, "/v2/models/digits/stats"))["model_stats"][0]
         assert statistics["inference_stats"]["success"]["count"] >= 20
+    (start_of_all,) = starts
+    assert 0 < time.time() - start_of_all < 3600  # a module's tests take minutes at most
 
 
 def test_they_share_the_cores(several: Server) -> None:
