@@ -37,10 +37,21 @@ def read_bytes(path: Path, error: type[FpetError]) -> bytes:
 
 def read_regular(path: Path, error: type[FpetError]) -> bytes:
     """As `read_bytes`, but refuses a pipe or a device, whose opening may wait for a writer."""
+    _refuse_special(path, error)
+    return read_bytes(path, error)
+
+
+def require_regular(path: Path, error: type[FpetError]) -> None:
+    """Raises what `read_regular` would, but reads nothing."""
+    _refuse_special(path, error)
+    with os_errors_as(error, f"{path}: cannot be read"):
+        path.open("rb").close()
+
+
+def _refuse_special(path: Path, error: type[FpetError]) -> None:
     with suppress(OSError):  # which reading says too
         if not stat.S_ISREG(path.stat().st_mode):
             raise error(f"{path}: cannot be read: it is not a regular file")
-    return read_bytes(path, error)
 
 
 def read_lines(path: Path, error: type[FpetError]) -> list[tuple[int, str]]:

@@ -9,7 +9,8 @@ from typing import Literal, NoReturn, get_args, get_origin
 
 from pydantic import ValidationError
 
-from fpet.errors import FpetError
+from fpet.errors import BackboneError, FpetError
+from fpet.files import require_regular
 from service.errors import reason_of
 from service.logs import configure
 from service.settings import PREFIX, SECRETS, Settings
@@ -82,8 +83,11 @@ def _serve(settings: Settings) -> int:
     from service.tasks.folder import require_folder  # noqa: PLC0415
 
     require_free(settings.host, settings.port)
+    # Again when they are opened; but until then torch is loaded and the hardware timed.
     if settings.tasks is not None:
-        require_folder(settings.tasks)  # again when it is opened; but until then torch is loaded and the hardware timed
+        require_folder(settings.tasks)
+    if settings.backbone is not None and not settings.backbone.is_dir():  # of a folder more is said then
+        require_regular(settings.backbone, BackboneError)
     if unknown := Settings.unknown_variables():
         logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))
     if settings.processes > 1:

@@ -217,11 +217,12 @@ def test_they_do_not_outlive_who_started_them(small_files: Files, tmp_path: Path
 
 
 def test_what_keeps_them_from_beginning_is_said_once(small_files: Files, tmp_path: Path) -> None:
-    missing = Files(tmp_path / "nowhere.safetensors", small_files.tasks)
+    wrong = Files(tmp_path / "wrong.safetensors", small_files.tasks)
+    wrong.backbone.write_bytes(b"no weights")
     with pytest.raises(StartError) as failed:
-        start_several(missing, tmp_path)
+        start_several(wrong, tmp_path)
     (log,) = failed.value.__notes__
-    assert log == f"fpet: {missing.backbone}: cannot be read: No such file or directory\n"
+    assert log == f"fpet: {wrong.backbone}: neither safetensors, nor a torch checkpoint, nor an .npz archive\n"
 
 
 def test_the_number_format_is_measured_once_for_all(small_files: Files, tmp_path: Path) -> None:

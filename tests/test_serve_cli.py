@@ -97,6 +97,17 @@ def test_a_task_folder_that_is_none_is_said_before_anything_is_loaded(
         assert capsys.readouterr().err.startswith(f"fpet: {path}: {why}")
 
 
+def test_a_backbone_that_is_missing_is_said_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    why = {"nowhere": "No such file or directory", "pipe": "it is not a regular file"}
+    for name, reason in why.items():
+        path = tmp_path / name
+        assert main(["serve", "--port", "0", "--backbone", str(path), "--device", "none"]) == 2
+        assert capsys.readouterr().err == f"fpet: {path}: cannot be read: {reason}\n"
+
+
 def test_what_commands_download_a_service_takes_as_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--backbone", "timm:vit_base_patch16_224"]) == 2
     said = "fpet import-backbone timm:vit_base_patch16_224 --output FILE writes one"
