@@ -97,15 +97,16 @@ def test_a_task_folder_that_is_none_is_said_before_anything_is_loaded(
         assert capsys.readouterr().err.startswith(f"fpet: {path}: {why}")
 
 
-def test_a_backbone_that_is_missing_is_said_before_anything_is_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"), [("nowhere", "No such file or directory"), ("pipe", "it is not a regular file")]
+)
+def test_a_backbone_that_is_missing_is_said_before_anything_is_loaded(name: str, reason: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    why = {"nowhere": "No such file or directory", "pipe": "it is not a regular file"}
-    for name, reason in why.items():
-        path = tmp_path / name
-        assert main(["serve", "--port", "0", "--backbone", str(path), "--device", "none"]) == 2
-        assert capsys.readouterr().err == f"fpet: {path}: cannot be read: {reason}\n"
+    script = "import sys; from fpet.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    command = [sys.executable, "-c", script, "serve", "--port", "0", "--backbone", str(tmp_path / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n"
+    assert done.stderr == f"fpet: {tmp_path / name}: cannot be read: {reason}\n"
 
 
 def test_what_commands_download_a_service_takes_as_a_file(capsys: pytest.CaptureFixture[str]) -> None:
