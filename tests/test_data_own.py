@@ -102,6 +102,8 @@ def picture(pixels: torch.Tensor) -> Image.Image:
         ({"test": ([None], [0])}, "cannot read image 0: an object of type NoneType is no image"),
         ({"test": (split_of(6, 7)[0], [0])}, "the targets of 2 pictures"),
         ({"test": (split_of(6, 7)[0], [0.0, 1.0])}, "the targets of 2 pictures"),
+        ({"test": (split_of(6, 7)[0], ["cat", "dog"])}, "the test targets are no integers"),
+        ({"test": (split_of(6, 7)[0], [0, None])}, "the test targets are no integers"),
         ({"test": (split_of(6, 7)[0], [0, 2])}, "targets of 2 classes are 0 to 1, not 2"),
         ({"test": (torch.zeros(2, 3, 4, 4), [0, 1])}, "pictures as a tensor are uint8"),
         ({"test": (torch.zeros(2, 4, 4, 3).byte(), [0, 1])}, "pictures as a tensor are uint8"),

@@ -62,13 +62,16 @@ def _split(name: str, pictures: Sequence[Picture] | Tensor, targets: Sequence[in
     if not len(pictures):
         raise DataError(f"no {name} images")
     images: Images = _tensor(pictures) if isinstance(pictures, Tensor) else PictureSequence(pictures)
-    return Split(images, targets if isinstance(targets, Tensor) else torch.tensor(targets))
+    try:
+        return Split(images, torch.as_tensor(targets, device="cpu"))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"the {name} targets are no integers: {error}") from error
 
 
 def _tensor(pixels: Tensor) -> ImageTensor:
     if pixels.dtype != torch.uint8 or not (pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[1] == 3)):
         raise DataError(f"pictures as a tensor are uint8 [N, 3, h, w] or [N, h, w], not {described(pixels)}")
-    return ImageTensor(pixels)
+    return ImageTensor(pixels.cpu())
 
 
 def _digests(split: Split) -> list[str]:
