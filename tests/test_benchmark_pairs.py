@@ -39,7 +39,7 @@ def test_the_mean_over_pairs_is_the_one_on_the_page(rows: list[Row]) -> None:
     assert "- epochs: 10\n" in text
 
 
-@pytest.mark.parametrize("name", ["pairs", "methods-short"])
+@pytest.mark.parametrize("name", ["pairs", "pairs-others", "methods-short"])
 def test_the_pages_of_the_shipped_backbone_are_what_the_command_prints(name: str) -> None:
     assert pairs.markdown(read_tables([RESULTS / f"{name}.csv"])) in (RESULTS / f"{name}.md").read_text()
 
@@ -67,9 +67,23 @@ def of_the_readme(table: str) -> list[pairs.Pair]:
     ]
 
 
+def test_the_page_of_the_other_tasks_says_what_the_tables_have() -> None:
+    page = (RESULTS / "pairs-others.md").read_text().replace("\n", " ")
+    others = of_the_readme("pairs-others")
+    assert f"Over these fourteen pairs FPET changes {mean_of(others)} points" in page
+    one_seed = [*others, *(pair for pair in of_the_readme("pairs") if pair.reduced.seed == 0)]
+    tasks = defaultdict(list)
+    for pair in one_seed:
+        tasks[pair.reduced.data].append(100 * pair.difference)
+    assert (len(one_seed), len(tasks)) == (26, 13)
+    means = [statistics.fmean(each) for each in tasks.values()]
+    by_tasks = f"{statistics.fmean(means):+.2f} ({statistics.stdev(means) / len(means) ** 0.5:.2f})"
+    assert f"have {mean_of(one_seed)} over twenty-six pairs, and {by_tasks} as a mean over tasks" in page
+
+
 def test_the_readme_counts_each_pair_once() -> None:
     readme = (RESULTS.parent.parent / "README.md").read_text()
-    found = {table: of_the_readme(table) for table in ("pairs", "methods-short", "paper-pairs")}
+    found = {table: of_the_readme(table) for table in ("pairs", "pairs-others", "methods-short", "paper-pairs")}
     again = {"blocks-h200": of_the_readme("blocks-h200")}  # tasks, seeds and recipe are those of the first table
     for table, own in (found | again).items():
         row = next(line for line in readme.splitlines() if f"(benchmarks/results/{table}.md)) |" in line)
@@ -79,6 +93,13 @@ def test_the_readme_counts_each_pair_once() -> None:
     assert f"| {len(every)} | all of these | {mean_of(every)} |" in readme
     page = (RESULTS / "pairs.md").read_text().replace("\n", " ")
     assert f"the {len(every)} that differ in method, task, seed or recipe have {mean_of(every)}" in page
+    of_pairs = [*found["pairs"], *found["pairs-others"]]
+    adaptformer, lora = (
+        [pair for pair in of_pairs if pair.reduced.adapter == adapter] for adapter in ("adaptformer", "lora")
+    )
+    said = f"AdaptFormer has {mean_of(adaptformer)} in {len(adaptformer)} pairs, and LoRA {mean_of(lora)}."
+    assert said in page
+    assert f"thirteen tasks of the first two rows {said}" in readme
     first = {(pair.reduced.data, pair.reduced.adapter, pair.reduced.seed) for pair in found["pairs"]}
     assert {(pair.reduced.data, pair.reduced.adapter, pair.reduced.seed) for pair in again["blocks-h200"]} <= first
 
