@@ -41,12 +41,16 @@ if TYPE_CHECKING:
     from fpet.inference.mixed import family as family
     from fpet.inference.task_weights import Weights as Weights
     from fpet.inference.unit_scale import at_unit_scale as at_unit_scale
+    from fpet.predictions import Classification as Classification
+    from fpet.predictions import Prediction as Prediction
+    from fpet.predictions import TokenCounts as TokenCounts
     from fpet.preprocess import Preprocessing as Preprocessing
     from fpet.reducers.base import BlockReducer as BlockReducer
     from fpet.reducers.base import Reducer as Reducer
     from fpet.task import Task as Task
     from fpet.task import new_model as new_model
     from fpet.task import save_task as save_task
+    from fpet.task import save_tensors as save_tensors
     from fpet.timm_download import download_backbone as download_backbone
     from fpet.training.fit import evaluate_fitted as evaluate_fitted
     from fpet.training.fit import fit as fit
@@ -90,12 +94,16 @@ _HOMES = {
     "family": "inference.mixed",
     "Weights": "inference.task_weights",
     "at_unit_scale": "inference.unit_scale",
+    "Classification": "predictions",
+    "Prediction": "predictions",
+    "TokenCounts": "predictions",
     "Preprocessing": "preprocess",
     "BlockReducer": "reducers.base",
     "Reducer": "reducers.base",
     "Task": "task",
     "new_model": "task",
     "save_task": "task",
+    "save_tensors": "task",
     "download_backbone": "timm_download",
     "evaluate_fitted": "training.fit",
     "fit": "training.fit",

@@ -25,7 +25,7 @@ Found: TypeAlias = Classification | ImageError
 class Classifier:
     """A task on its backbone, with its labels and its preprocessing.
 
-    It computes in the dtype and on the device that the backbone has when it is made (`Backbone.move` changes them).
+    It computes in the dtype and on the device that the backbone has when it is made: call `Backbone.move` before.
     Classifiers may share a backbone, and threads a classifier.
 
     task: as given. model: with the task's token reduction, in evaluation mode.
@@ -48,7 +48,8 @@ class Classifier:
 
         Raises:
             ImageError: naming the first image that cannot be read or has no finite answer.
-            UnsupportedError: for fewer than one label, more than the task has, or other `tokens`.
+            UnsupportedError: for fewer than one label, more than the task has, or other `tokens`; if the backbone was
+                moved since this was made.
         """
         found = []
         for one in self._each(images, top_k, tokens):
@@ -69,6 +70,9 @@ class Classifier:
             raise UnsupportedError(f"top_k = {top_k}: the task {self.task.header.name} has {labels} labels")
         if tokens not in ("reduced", "full"):
             raise UnsupportedError(f"tokens = {tokens!r}; known are reduced, full")
+        backbone, own = self.model.backbone, next(self.model.head.parameters())
+        if (own.device, own.dtype) != (backbone.device, backbone.dtype):
+            raise UnsupportedError("the backbone was moved since this classifier was made: make it anew")
         rest = enumerate(each(images))
         while batch := list(islice(rest, _BATCH)):
             yield from self._batch(batch, top_k, reduced=tokens == "reduced")

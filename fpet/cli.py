@@ -7,12 +7,11 @@ import errno
 import io
 import logging
 import os
-import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -22,6 +21,7 @@ from typing import Any
 from fpet import __version__
 from fpet.commands.tell import tell
 from fpet.errors import FpetError, UnsupportedError
+from fpet.signals import ended_by_signals
 from fpet.system_errors import os_errors_as
 from fpet.words import reason
 
@@ -121,12 +121,6 @@ def _open_closed() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
-def _listen_as_first() -> None:
-    """The kernel's default for the first process of a container is to ignore SIGTERM: it would wait to be killed."""
-    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
-
-
 def _require_folders() -> None:
     """Raises UnsupportedError without what libraries need as torch is imported: they would end the process, naming
     another file (oneMKL) or none (torch's compiler)."""
@@ -174,12 +168,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: as argparse, for `--help` and `--version` (0), and for a command or option that there is not (2).
     """
     _open_closed()
-    _listen_as_first()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does: file names may not be UTF-8
     try:
         try:
-            with _told():
+            # By default the first process of a container is not ended by SIGTERM, but killed after a while.
+            with _told(), ended_by_signals() if os.getpid() == 1 else nullcontext():
                 return _run(sys.argv[1:] if argv is None else argv)
         finally:  # also of `--help`, and behind an error
             sys.stdout.flush()  # here, so that a failure is reported below

@@ -106,7 +106,8 @@ class LowBitLinear(nn.Module):
         """The quantised weight for storage; only a latent weight can be packed without a second rounding."""
         if not self.latent:
             raise UnsupportedError(
-                "a dequantised weight cannot be packed again: copy the task's file, or save what Task.to_train makes"
+                "a dequantised weight cannot be packed again: give the task's own tensors to save_tensors, or save "
+                "what Task.to_train makes"
             )
         return pack(self.weight, self.bits)
 

@@ -32,7 +32,7 @@ Pictures: TypeAlias = Picture | Iterable[Picture]
 def each(images: Pictures) -> Iterable[Picture]:
     """The pictures one by one. Text, bytes, files and pixels can be iterated over too, but not to any good."""
     alone = isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image)
-    if alone or hasattr(images, "read") or (isinstance(images, np.ndarray) and images.ndim <= 3):
+    if alone or hasattr(images, "read") or getattr(images, "ndim", 4) <= 3:
         return [cast(Picture, images)]
     return cast(Iterable[Picture], images)
 
@@ -51,7 +51,7 @@ def plain(image: Any) -> Path | bytes | Image.Image | Pixels:
         OSError: if an open file cannot be read.
     """
     if isinstance(image, str | os.PathLike):
-        return Path(image)
+        return Path(os.fsdecode(image))
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     if isinstance(image, Image.Image):

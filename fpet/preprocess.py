@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -42,8 +43,9 @@ class Preprocessing:
             if len(values) != length:
                 raise UnsupportedError(f"{name} = {values}: it has {length} values")
             object.__setattr__(self, name, values)
-        if any(type(one) is not int for one in self.size):
+        if any(isinstance(one, bool) or not isinstance(one, Integral) for one in self.size):
             raise UnsupportedError(f"size = {self.size}: pixels are whole numbers")
+        object.__setattr__(self, "size", tuple(map(int, self.size)))
         if min(self.size) < 1:
             raise UnsupportedError(f"size = {self.size}: an image has at least one pixel")
         if min(self.std) <= 0:
@@ -87,11 +89,18 @@ def check_precision(preprocessing: Preprocessing) -> None:
 
 @lru_cache(_KEPT)
 def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Mean and deviation, [1, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does.
-
-    While torch traces a program they are none that could be kept: `_made` makes them then.
-    """
+    """Mean and deviation, [1, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does."""
     return _made(mean, std, device)
+
+
+def _kept(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
+    """As `_constants`; while torch traces a program they are no numbers, and none are kept."""
+    if torch.compiler.is_compiling():
+        return _made(mean, std, device)
+    pair = _constants(mean, std, device)
+    if type(pair[0]) is not Tensor:
+        _constants.cache_clear()
+    return pair
 
 
 def _made(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -100,18 +109,24 @@ def _made(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tens
 
 
 def normalize(images: Tensor, preprocessings: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
-    """As `Preprocessing.normalize`, the i-th image by the i-th preprocessing, or all by one; raises the same."""
+    """As `Preprocessing.normalize`, the i-th image by the i-th preprocessing, or all by one.
+
+    Raises:
+        TypeError: as `Preprocessing.normalize`.
+        ValueError: for another number of preprocessings.
+    """
     if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
         raise TypeError(
             f"images are uint8 [B, 3, H, W], values 0 to 255, before they are normalised, not {described(images)}"
         )
-    if not preprocessings:
+    if images.shape[0] == 0:
         return images.to(dtype)
-    constants = _made if torch.compiler.is_compiling() else _constants
-    mean, std = constants(preprocessings[0].mean, preprocessings[0].std, images.device)
+    if len(preprocessings) != 1 and len(preprocessings) != images.shape[0]:
+        raise ValueError(f"{images.shape[0]} images, but {len(preprocessings)} preprocessings")
+    mean, std = _kept(preprocessings[0].mean, preprocessings[0].std, images.device)
     # What all have in common broadcasts, which is cheaper than a row an image.
     if any(one != preprocessings[0] for one in preprocessings):
-        rows = zip(*(constants(one.mean, one.std, images.device) for one in preprocessings), strict=True)
+        rows = zip(*(_kept(one.mean, one.std, images.device) for one in preprocessings), strict=True)
         mean, std = map(torch.cat, rows)
     # In place: each operator, and each tensor that is freed, releases the interpreter's lock.
     return images.float().div_(255).sub_(mean).div_(std).to(dtype)

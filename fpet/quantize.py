@@ -96,11 +96,13 @@ def unpack(packed: Packed, shape: tuple[int, int], bits: int) -> Tensor:
 def as_latent(weight: Tensor, stats: Tensor) -> Tensor:
     """A latent matrix for the rounded `weight` [out, in]: stretched to the stored mean and standard deviation.
 
-    That is rounded to the same codes: at 1 bit to all, at more bits to nearly all, as the others move by one.
+    It is rounded to `weight` again: at 1, 2 and 4 bits, unless there are only a few values, up to float32; at 8 bits up
+    to a thousandth of its norm, by other codes of almost the same values.
     """
+    if (weight == weight.flatten()[0]).all():
+        return weight
     mean, std = stats.unbind()
-    spread = weight.std()
-    return weight if spread == 0 else (weight - weight.mean()) / spread * std + mean
+    return (weight - weight.mean()) / weight.std() * std + mean
 
 
 def byte_values(stats: Tensor, bits: int, dtype: torch.dtype) -> Tensor:

@@ -85,8 +85,8 @@ class Task:
         return model.eval()
 
     def to_train(self, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
-        """A model as of `new_model` that starts with the weights of the task: to train on, or to save with another
-        header, such as other labels. Its low-bit weights can be trained, as `LowBitLinear.load_packed` says.
+        """A model as of `new_model` that starts with the weights of the task. Its low-bit weights can be trained, and
+        are rounded as before, but for a little at 8 bits (`fpet.quantize.as_latent`).
 
         Raises:
             TaskError: as `build`.
@@ -168,6 +168,8 @@ def save_tensors(
     path: str | os.PathLike[str], header: TaskHeader, tensors: Mapping[str, Tensor], backbone: Backbone
 ) -> None:
     """Writes tensors as they are, named and packed as in a task file, as the task that `header` describes; atomically.
+
+    So a task gets other labels, or another name: with its own `tensors` and a changed header.
 
     Raises:
         ValueError: naming the first tensor that is missing, extra or misshapen; nothing is written.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from typing import Literal, NoReturn, get_args, get_origin
 
@@ -11,10 +12,10 @@ from pydantic import ValidationError
 
 from fpet.errors import BackboneError, FpetError
 from fpet.files import require_regular
+from fpet.signals import ended_by_signals, listen_no_longer
 from service.errors import reason_of
 from service.logs import configure
 from service.settings import PREFIX, SECRETS, Settings
-from service.starting import ended_by_signals
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves until SIGTERM, SIGHUP or SIGINT; returns the exit code: 2 if an option is wrong, 1 if it cannot start.
 
     Raises:
-        FpetError: if the address, the backbone or the task folder cannot be used; where the log has objects, it has
-            that too, and the code is 2.
+        FpetError: if the address, the backbone or the task folder cannot be used. Where the log has objects this is
+            one of them instead, and the code is 2.
     """
     try:
         settings = read_settings(arguments)
@@ -68,13 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in error.errors():
             print(f"fpet serve: {_where(problem['loc'])}{reason_of(problem)}", file=sys.stderr)
         return _INPUT_ERROR
-    configure(settings.log_level, settings.log_format)
     try:
         return _serve(settings)
     except FpetError as error:
         if settings.log_format != "json":
             raise
-        logger.error("%s", error)  # for whatever collects the objects
+        configure(settings.log_level, settings.log_format)  # which it may not be yet
+        logger.error("%s", error)
         return _INPUT_ERROR
 
 
@@ -86,19 +87,23 @@ def _serve(settings: Settings) -> int:
     # Again when they are opened; but until then torch is loaded and the hardware timed.
     if settings.tasks is not None:
         require_folder(settings.tasks)
-    if settings.backbone is not None and not settings.backbone.is_dir():  # of a folder more is said then
+    is_folder = settings.backbone is not None and os.path.isdir(settings.backbone)  # noqa: PTH112  # raises nothing
+    if settings.backbone is not None and not is_folder:  # of which more is said then
         require_regular(settings.backbone, BackboneError)
+    configure(settings.log_level, settings.log_format)
     if unknown := Settings.unknown_variables():
         logger.warning("the environment has variables that are no options: %s", ", ".join(unknown))
     if settings.processes > 1:
         from service.supervisor import supervise  # noqa: PLC0415
 
+        listen_no_longer()
         return supervise(settings)
     with ended_by_signals():
         # torch is imported from here on, so that neither --help nor a supervisor has to hold it.
         from service.process import prepare, serve  # noqa: PLC0415
 
         server = prepare(settings)
+    listen_no_longer()
     return serve(server)
 
 

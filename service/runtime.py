@@ -38,7 +38,6 @@ from service.settings import ALL, Settings
 from service.statistics import Statistics
 
 logger = logging.getLogger(__name__)
-
 Result = TypeVar("Result")
 
 # Images in the forwards that are timed to choose how many run at once: a batch under some load, and quick to run.
@@ -138,7 +137,8 @@ class Runtime:
         try:
             await self._preload()
             if not self.catalog.entries.all():
-                logger.warning("there is no task in %s", self.catalog.folder)
+                waits = "" if self.settings.admin_key else "; until there is one, /readyz says 503"
+                logger.warning("there is no task in %s%s", self.catalog.folder, waits)
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             families = self._families()
             logger.info("warming up; families of tasks: %d", len(families))

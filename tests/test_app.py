@@ -187,4 +187,4 @@ async def test_a_folder_without_tasks_may_be_a_mistake(
     app = create_app(small_settings(Files(small_files.backbone, tmp_path)))
     async with app.router.lifespan_context(app):
         await app.runtime.warm.wait()
-    assert f"there is no task in {tmp_path}" in caplog.messages
+    assert f"there is no task in {tmp_path}; until there is one, /readyz says 503" in caplog.messages

@@ -66,6 +66,8 @@ def test_a_model_that_is_compiled_is_saved_as_what_it_was_made_of(tmp_path: Path
 def test_the_name_of_a_model_is_told_from_a_file_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(BackboneError, match=f"no file {VIT}; that is the name .* `--backbone timm:{VIT}`"):
         load_backbone(VIT)
+    with pytest.raises(BackboneError, match=rf"{VIT}\.safetensors: cannot be read: No such file"):
+        load_backbone(f"{VIT}.safetensors")
     with pytest.raises(BackboneError, match=r"missing\.safetensors: cannot be read: No such file"):
         load_backbone(tmp_path / "missing.safetensors")
 

@@ -140,8 +140,11 @@ def test_classifiers_share_a_backbone() -> None:
 def test_it_computes_in_the_dtype_of_its_backbone() -> None:
     task, backbone = Task.load(task_path("digits")), load_backbone(default_backbone())
     samples = sorted((embedded() / "samples" / "digits").glob("*.png"))
-    exact = Classifier(task, backbone).classify(samples)
+    before = Classifier(task, backbone)
+    exact = before.classify(samples)
     backbone.move("cpu", torch.bfloat16)
+    with pytest.raises(UnsupportedError, match="the backbone was moved since this classifier was made"):
+        before.classify(samples)
     rounded = Classifier(task, backbone).classify(samples)
     assert exact != rounded
     for one, other in zip(exact, rounded, strict=True):

@@ -19,7 +19,7 @@ LINES = re.findall(r"^[^#\n].*", (ROOT / "constraints.txt").read_text(), re.MULT
 PINS = [Requirement(line) for line in LINES]
 PINNED = {canonicalize_name(pin.name): pin for pin in PINS}
 # The first come with an environment; torch names the versions of the others itself.
-_ELSEWHERE = re.compile(r"pip|setuptools|wheel|triton|nvidia-.*|cuda-.*")
+_ELSEWHERE = re.compile(r"pip|setuptools|wheel|triton|triton-.*|.*-triton-.*|nvidia-.*|cuda-.*|intel-.*|tbb|umf|tcmlib")
 # What is asked for with these is in an environment of its own.
 _APART = {"peers"}
 

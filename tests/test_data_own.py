@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,12 @@ def picture(pixels: torch.Tensor) -> Image.Image:
         ({"test": ([None], [0])}, "cannot read image 0: an object of type NoneType is no image"),
         ({"test": (split_of(6, 7)[0], [0])}, "the targets of 2 pictures"),
         ({"test": (split_of(6, 7)[0], [0.0, 1.0])}, "the targets of 2 pictures"),
-        ({"test": (split_of(6, 7)[0], ["cat", "dog"])}, "the test targets are no integers"),
-        ({"test": (split_of(6, 7)[0], [0, None])}, "the test targets are no integers"),
-        ({"test": (split_of(6, 7)[0], [0, 2])}, "targets of 2 classes are 0 to 1, not 2"),
+        ({"test": (split_of(6, 7)[0], ["cat", "dog"])}, "^test: "),
+        ({"test": (split_of(6, 7)[0], [0, None])}, "^test: "),
+        ({"test": (split_of(6, 7)[0], [False, True])}, "^test: the targets of 2 pictures are int64"),
+        ({"test": ([io.BytesIO(pictures.png())], [0])}, "cannot read image 0: an open file can be read only once"),
+        ({"test": (torch.zeros(2, 3, 0, 4).byte(), [0, 1])}, "pictures as a tensor are uint8"),
+        ({"test": (split_of(6, 7)[0], [0, 2])}, "^test: targets of 2 classes are 0 to 1, not 2"),
         ({"test": (torch.zeros(2, 3, 4, 4), [0, 1])}, "pictures as a tensor are uint8"),
         ({"test": (torch.zeros(2, 4, 4, 3).byte(), [0, 1])}, "pictures as a tensor are uint8"),
     ],
@@ -114,9 +118,20 @@ def test_what_is_wrong_is_named(change: dict[str, Any], message: str) -> None:
         dataset_of("pets", LABELS, **{**SPLITS, **change})
 
 
-def test_a_picture_may_stand_twice_in_a_split() -> None:
-    twice = dataset_of("pets", LABELS, **{**SPLITS, "train": split_of(0, 1, 0, 1)})
-    assert len(twice.train) == 4
+@pytest.mark.parametrize("format", ["PNG", "JPEG"])
+def test_a_picture_may_stand_often_in_a_split(format: str, tmp_path: Path) -> None:
+    """Also one that Pillow is yet to decode, which two threads must not do at once."""
+    pictures.scene(1200, 900).save(tmp_path / "large", format)
+    often = ([Image.open(tmp_path / "large")] * 6, [0] * 6)
+    assert len(dataset_of("pets", LABELS, **{**SPLITS, "train": often}).train) == 6
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int32, np.int64])
+def test_targets_are_whole_numbers_of_any_type_and_are_copied(kind: type) -> None:
+    given = np.array([0, 1], kind)
+    dataset = dataset_of("pets", LABELS, **{**SPLITS, "test": (split_of(6, 7)[0], given)})
+    given[:] = 1
+    assert torch.equal(dataset.test.targets, torch.tensor([0, 1]))
 
 
 def test_pixels_in_another_shape_are_another_picture() -> None:

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, features
 
 from fpet.cli import main
-from fpet.data.pictures import ImageFiles, Picture, check_pictures
+from fpet.data.pictures import ImageFiles, LabelledFile, check_pictures
 from fpet.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,7 +37,7 @@ def test_the_quick_look_finds_exactly_the_jpegs_that_do_not_decode(options: dict
     seen = []
     for missing in (0, 1, 2, 3, 10, 30, 300, len(whole) // 2, len(whole) - 2):
         path.write_bytes(whole[: len(whole) - missing])
-        checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+        checked = check_pictures(tmp_path, [LabelledFile(path, 0)], skip_broken=True)
         assert (path in checked.digests) == decodes(path) == (not checked.broken), missing
         seen.append(decodes(path))
     assert (seen[0], seen[-3:]) == (True, [False] * 3)
@@ -47,7 +47,7 @@ def test_the_quick_look_finds_exactly_the_jpegs_that_do_not_decode(options: dict
 def test_an_animation_is_a_broken_picture(format: str, tmp_path: Path) -> None:
     path = tmp_path / "moving"
     path.write_bytes(pictures.animated(format))
-    checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+    checked = check_pictures(tmp_path, [LabelledFile(path, 0)], skip_broken=True)
     assert checked.broken == ("moving: the image is animated",)
     assert not decodes(path)
 
@@ -55,7 +55,7 @@ def test_an_animation_is_a_broken_picture(format: str, tmp_path: Path) -> None:
 def test_a_pipe_is_no_picture_and_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe.png"
     os.mkfifo(path)
-    assert check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True).broken == ("pipe.png: this is no file",)
+    assert check_pictures(tmp_path, [LabelledFile(path, 0)], skip_broken=True).broken == ("pipe.png: this is no file",)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_film_beside_pictures_is_not_read_whole(tmp_path: Path) -> None:
         film.truncate(2**28)
     tracemalloc.start()
     try:
-        checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+        checked = check_pictures(tmp_path, [LabelledFile(path, 0)], skip_broken=True)
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
@@ -120,7 +120,7 @@ def test_a_picture_of_too_many_pixels_is_told_so(
 def test_a_damaged_avif_is_a_broken_picture(tmp_path: Path) -> None:
     path = tmp_path / "a.avif"
     path.write_bytes(pictures.damaged_avif())
-    (broken,) = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True).broken
+    (broken,) = check_pictures(tmp_path, [LabelledFile(path, 0)], skip_broken=True).broken
     assert broken.startswith("a.avif: the image is damaged or truncated: Failed to decode")
 
 
@@ -130,7 +130,7 @@ def test_a_variant_that_pillow_does_not_know_is_a_broken_picture(tmp_path: Path)
     header = struct.pack("<4s7I44x2I4s40x", b"DDS ", 124, 0x1007, 4, 4, 0, 0, 0, 32, 4, b"ZZZZ")
     assert len(header) == 128
     path.write_bytes(header + bytes(64))
-    checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+    checked = check_pictures(tmp_path, [LabelledFile(path, 0)], skip_broken=True)
     assert not checked.digests
     assert "pixel format" in checked.broken[0]
     assert not decodes(path)
@@ -144,7 +144,7 @@ def test_what_a_phone_writes_is_named(brand: bytes, kind: str, tmp_path: Path) -
     path = tmp_path / "IMG_0001.jpg"
     path.write_bytes(struct.pack(">I4s4sI4s4s", 24, b"ftyp", brand, 0, b"mif1", b"miaf"))
     reason = f"this {kind} file cannot be read here; convert it to JPEG or PNG"
-    assert check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True).broken == (f"{path.name}: {reason}",)
+    assert check_pictures(tmp_path, [LabelledFile(path, 0)], skip_broken=True).broken == (f"{path.name}: {reason}",)
     with pytest.raises(DataError, match=f"IMG_0001.jpg: {reason}$"):
         ImageFiles((path,))[0]
 
@@ -153,5 +153,5 @@ def test_what_a_phone_writes_is_named(brand: bytes, kind: str, tmp_path: Path) -
 def test_what_is_no_picture_is_not_taken_for_a_phones(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.heic"
     path.write_bytes(content)
-    checked = check_pictures(tmp_path, [Picture(path, 0)], skip_broken=True)
+    checked = check_pictures(tmp_path, [LabelledFile(path, 0)], skip_broken=True)
     assert checked.broken == ("a.heic: this is in no picture format that is read here",)

@@ -97,9 +97,11 @@ def test_torch_is_installed_anew_only_with_another_pin() -> None:
 
 
 def test_pip_keeps_nothing_in_a_layer() -> None:
-    for run in re.findall(r"^RUN (?:.*\\\n)*.*$", DOCKERFILE, re.MULTILINE):
-        if re.search(r"\bpip\b.* (install|wheel)\b", run):
-            assert "--no-cache-dir" in run or "--mount=type=cache,target=/root/.cache/pip" in run
+    runs = re.findall(r"^RUN (?:.*\\\n)*.*$", DOCKERFILE, re.MULTILINE)
+    by_pip = [run for run in runs if re.search(r"\bpip\b.* (install|wheel)\b", run)]
+    assert len(by_pip) == 4
+    for run in by_pip:
+        assert "--no-cache-dir" in run or "--mount=type=cache,target=/root/.cache/pip" in run
 
 
 def test_the_last_stage_runs_as_a_user_and_stops_in_order() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fpet.errors import UnsupportedError
 from fpet.preprocess import Preprocessing, normalize
@@ -49,6 +51,19 @@ def test_a_program_with_its_normalisation_takes_any_batch_and_leaves_nothing_beh
     torch.testing.assert_close(program.module()(images), expected)
 
 
+def test_a_tensor_of_a_tracing_is_not_kept() -> None:
+    preprocessing = Preprocessing((4, 6), (0.15, 0.2, 0.3))
+    images = torch.zeros(2, 3, 4, 6, dtype=torch.uint8)
+    with FakeTensorMode() as mode:
+        preprocessing.normalize(mode.from_tensor(images), torch.float32)
+    torch.testing.assert_close(preprocessing.normalize(images, torch.float32)[0, 0, 0, 0], torch.tensor(-0.3))
+
+
+def test_sizes_of_numpy_are_those_of_python() -> None:
+    assert Preprocessing((np.int64(4), 6)) == Preprocessing((4, 6))  # type: ignore[arg-type]
+    assert type(Preprocessing((np.int64(4), 6)).size[0]) is int  # type: ignore[arg-type]
+
+
 def test_each_image_is_normalised_by_its_own_or_all_by_one() -> None:
     one, other = Preprocessing((4, 6)), Preprocessing((4, 6), (0.1, 0.2, 0.3))
     images = torch.arange(2 * 3 * 4 * 6, dtype=torch.uint8).view(2, 3, 4, 6)
@@ -56,6 +71,9 @@ def test_each_image_is_normalised_by_its_own_or_all_by_one() -> None:
     assert torch.equal(both[:1], one.normalize(images[:1], torch.float32))
     assert torch.equal(both[1:], other.normalize(images[1:], torch.float32))
     assert torch.equal(normalize(images, [one], torch.float32), one.normalize(images, torch.float32))
+    for wrong in ([], [one] * 3):
+        with pytest.raises(ValueError, match=f"2 images, but {len(wrong)} preprocessings"):
+            normalize(images, wrong, torch.float32)
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,10 @@ def test_a_rounded_matrix_that_trains_on_is_rounded_to_what_it_was(bits: int, sh
     rounded = unpack(packed, shape, bits)
     latent = as_latent(rounded, packed.stats)
     again = fake_quantize(latent, codebook(bits))
-    assert (again - rounded).norm() < 0.04 * rounded.norm()
-    if bits == 1:
+    few = shape == (3, 5) and bits > 1
+    assert (again - rounded).norm() < (0.02 if few else 1e-3 if bits == 8 else 1e-6) * rounded.norm()
+    if bits < 8 and not few:
         assert torch.equal(pack(latent, bits).codes, packed.codes)
-        torch.testing.assert_close(again, rounded, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("bits", BITS)

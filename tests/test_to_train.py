@@ -9,10 +9,10 @@ import pytest
 import torch
 from small import METHODS, perturb, small_backbone, small_header
 
-from fpet.errors import TaskError
+from fpet.errors import UnsupportedError
 from fpet.header import HeadSpec, Method
 from fpet.linear import LowBitLinear
-from fpet.task import Task, new_model, save_task
+from fpet.task import Task, new_model, save_task, save_tensors
 
 HEAD = HeadSpec()
 LOW_BITS = [
@@ -42,8 +42,8 @@ def test_a_task_trains_on_from_its_weights(adapter: Method, reducer: Method, tmp
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == trained
     with torch.no_grad():
         expected = task.build(backbone)(images)
-        few_move = adapter.arguments.get("bits") in (2, 4, 8)  # by one code
-        torch.testing.assert_close(model.eval()(images), expected, rtol=0, atol=0.05 if few_move else 1e-5)
+        atol = 5e-3 if adapter.arguments.get("bits") == 8 else 1e-5
+        torch.testing.assert_close(model.eval()(images), expected, rtol=0, atol=atol)
     before = {name: parameter.clone() for name, parameter in model.trainable().named_parameters()}
     optimizer = torch.optim.SGD(model.trainable().parameters(), lr=0.1)
     tokens, sizes = model.train().encode(images)
@@ -63,15 +63,14 @@ def test_a_task_is_saved_with_other_labels(bits: int, tmp_path: Path) -> None:
     head = HeadSpec(bits, bias=bits == 32)
     task, backbone = saved(tmp_path, Method("lora"), Method("bdm", {"block": 0, "dim": 4}), head), small_backbone()
     header = dataclasses.replace(task.header, name="letters", labels=tuple("abcdefghij"))
-    save_task(tmp_path / "letters.safetensors", header, task.to_train(backbone))
+    save_tensors(tmp_path / "letters.safetensors", header, task.tensors, backbone)
     other = Task.load(tmp_path / "letters.safetensors")
     assert other.header == header
     assert other.tensors.keys() == task.tensors.keys()
-    for name, tensor in task.tensors.items():
-        torch.testing.assert_close(other.tensors[name], tensor, rtol=1e-6, atol=1e-7)
+    assert all(torch.equal(other.tensors[name], tensor) for name, tensor in task.tensors.items())
     fewer = dataclasses.replace(header, labels=("a", "b"))
-    with pytest.raises(TaskError, match=r"the header has 2 labels but 'head|instead of uint8 \[6\]"):
-        save_task(tmp_path / "fewer.safetensors", fewer, task.to_train(backbone))
+    with pytest.raises(ValueError, match=r"'head\."):
+        save_tensors(tmp_path / "fewer.safetensors", fewer, task.tensors, backbone)
 
 
 def test_low_bit_weights_of_a_model_that_was_built_are_not_saved_and_what_to_do_is_said(tmp_path: Path) -> None:
@@ -79,5 +78,5 @@ def test_low_bit_weights_of_a_model_that_was_built_are_not_saved_and_what_to_do_
     low_bit = [one for one in task.to_train(backbone).modules() if isinstance(one, LowBitLinear) and one.bits == 1]
     assert low_bit
     assert all(layer.latent for layer in low_bit)
-    with pytest.raises(Exception, match=r"save what Task\.to_train makes"):
+    with pytest.raises(UnsupportedError, match=r"save what Task\.to_train makes"):
         save_task(tmp_path / "again.safetensors", task.header, task.build(backbone))

@@ -12,6 +12,7 @@ from typing import Any
 import timm
 import torch
 from timm.layers import LayerNorm, Mlp, PatchEmbed
+from timm.models import is_model_pretrained
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Attention, Block, VisionTransformer
 from torch import nn
@@ -59,7 +60,7 @@ def make_vit(architecture: str, arguments: Mapping[str, object], normalization: 
 
 def refuse_name(path: Path) -> None:
     """Raises BackboneError for what is no file, but the name of a model that timm has."""
-    if timm.is_model(str(path)) and not path.exists():
+    if is_model_pretrained(str(path)) and not path.exists():
         raise BackboneError(
             f"there is no file {path}; that is the name of a model of timm, whose weights it fetches as "
             f"`--backbone timm:{path}`, in Python by download_backbone"

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from fpet.data.listing import class_names, composed, visible
-from fpet.data.pictures import Checked, Picture, check_pictures, copies, refuse_gaps, to_dataset
+from fpet.data.pictures import Checked, LabelledFile, check_pictures, copies, refuse_gaps, to_dataset
 from fpet.data.reading import Reading
 from fpet.data.sample import stratified_order
 from fpet.data.split import Dataset
@@ -136,18 +136,18 @@ def _split(
     root: Path,
     labels: tuple[str, ...],
     checked: Checked,
-    pictures: list[Picture],
+    pictures: list[LabelledFile],
     *,
     shares: Mapping[str, float],
     seed: int,
-) -> dict[str, list[Picture]]:
+) -> dict[str, list[LabelledFile]]:
     """What is left of the pictures, by split: those of `shares`, and train, which has the rest."""
     left = checked.left(pictures)
     targets = torch.tensor([picture.target for picture in left])
     order = stratified_order(targets, seed)
-    splits: dict[str, list[Picture]] = {split: [] for split in ("train", *shares)}
+    splits: dict[str, list[LabelledFile]] = {split: [] for split in ("train", *shares)}
     for target, label in enumerate(labels):
-        copies: dict[str, list[Picture]] = {}
+        copies: dict[str, list[LabelledFile]] = {}
         for i in order[targets[order] == target].tolist():
             copies.setdefault(checked.digests[left[i].path], []).append(left[i])
         members = list(copies.values())
@@ -163,16 +163,16 @@ def _split(
     return splits
 
 
-def _refuse_copies(root: Path, splits: Mapping[str, Sequence[Picture]], checked: Checked) -> None:
+def _refuse_copies(root: Path, splits: Mapping[str, Sequence[LabelledFile]], checked: Checked) -> None:
     """Refuses a picture that two splits have, whose test would then not be one."""
     if pairs := copies(root, splits, checked):
         many = count(len(pairs), "picture")
         raise DataError(f"{root}: {many} in two splits, byte by byte; delete one of each two: {first(pairs, '; ')}")
 
 
-def _refuse_two_classes(root: Path, labels: Sequence[str], pictures: Iterable[Picture], checked: Checked) -> None:
+def _refuse_two_classes(root: Path, labels: Sequence[str], pictures: Iterable[LabelledFile], checked: Checked) -> None:
     """Refuses a picture under two classes, of which one is wrong; it might also be trained on and tested."""
-    seen: dict[str, Picture] = {}
+    seen: dict[str, LabelledFile] = {}
     pairs = []
     for picture in checked.left(pictures):
         other = seen.setdefault(checked.digests[picture.path], picture)
@@ -197,13 +197,13 @@ def _folder_names(root: Path) -> set[str]:
     return {path.name for path in visible(root) if path.is_dir()}
 
 
-def _pictures(folder: Path, labels: tuple[str, ...]) -> list[Picture]:
+def _pictures(folder: Path, labels: tuple[str, ...]) -> list[LabelledFile]:
     index = {label: i for i, label in enumerate(labels)}
     found = visible(folder)
     if strays := [str(path) for path in found if composed(path.name) not in index or not path.is_dir()]:
         what = "is not a class folder" if len(strays) == 1 else "are not class folders"
         raise DataError(f"{first(strays)} {what}: the classes are {first(labels)}; move what is none elsewhere")
-    pictures = [Picture(path, index[composed(label.name)]) for label in found for path in _files(label)]
+    pictures = [LabelledFile(path, index[composed(label.name)]) for label in found for path in _files(label)]
     if not pictures:
         raise DataError(f"{folder} holds no images: expected {folder.name}/<class>/<image>")
     return pictures

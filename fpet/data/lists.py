@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fpet.data.pictures import SPLITS, Checked, Picture, check_pictures, copies, refuse_gaps, to_dataset
+from fpet.data.pictures import SPLITS, Checked, LabelledFile, check_pictures, copies, refuse_gaps, to_dataset
 from fpet.data.split import Dataset
 from fpet.errors import DataError
 from fpet.files import read_bytes, read_lines
@@ -73,7 +73,7 @@ def load_lists(lists: Lists, choices: Mapping[str, int], *, skip_broken: bool) -
     return to_dataset(lists.root, labels, splits, checked, choices, fixed_test=True)
 
 
-def _warn_of_copies(root: Path, splits: Mapping[str, Iterable[Picture]], checked: Checked) -> None:
+def _warn_of_copies(root: Path, splits: Mapping[str, Iterable[LabelledFile]], checked: Checked) -> None:
     if pairs := copies(root, splits, checked):
         logger.warning(
             "%s: %s in two splits, byte by byte, so that its accuracy is not of new pictures alone: %s",
@@ -81,7 +81,7 @@ def _warn_of_copies(root: Path, splits: Mapping[str, Iterable[Picture]], checked
         )
 
 
-def _read(lists: Lists, path: Path) -> list[Picture]:
+def _read(lists: Lists, path: Path) -> list[LabelledFile]:
     pictures = []
     for number, line in read_lines(path, DataError):
         try:
@@ -93,7 +93,7 @@ def _read(lists: Lists, path: Path) -> list[Picture]:
             raise DataError(f"{path}, line {number}: there is no class {target}")
         if PurePosixPath(image).is_absolute() or ".." in PurePosixPath(image).parts:
             raise DataError(f"{path}, line {number}: {image} is not in the data's own folder")
-        pictures.append(Picture(_find(lists, image), target, f"{path.name}, line {number}"))
+        pictures.append(LabelledFile(_find(lists, image), target, f"{path.name}, line {number}"))
     if not pictures:
         raise DataError(f"{path} names no images")
     return pictures
@@ -107,7 +107,7 @@ def _find(lists: Lists, image: str) -> Path:
     return candidates[0]
 
 
-def _classes(lists: Lists, splits: Mapping[str, list[Picture]]) -> int:
+def _classes(lists: Lists, splits: Mapping[str, list[LabelledFile]]) -> int:
     """How many classes there are; refuses lists that name others."""
     listed = {picture.target for pictures in splits.values() for picture in pictures}
     classes = lists.classes or max(picture.target for picture in splits["train"]) + 1
@@ -136,9 +136,9 @@ def _read_labels(path: Path, classes: int) -> tuple[str, ...]:
     return labels
 
 
-def _refuse_conflicts(root: Path, splits: Mapping[str, Iterable[Picture]]) -> None:
+def _refuse_conflicts(root: Path, splits: Mapping[str, Iterable[LabelledFile]]) -> None:
     """Refuses a picture in two splits, whose test would then not be one, and one under two classes."""
-    seen: dict[Path, tuple[str, Picture]] = {}
+    seen: dict[Path, tuple[str, LabelledFile]] = {}
     for name, pictures in splits.items():
         for picture in pictures:
             split, before = seen.setdefault(picture.path, (name, picture))

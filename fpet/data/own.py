@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
+from threading import Lock
 from typing import TypeAlias
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from fpet.data.split import Dataset, Images, ImageTensor, Split
-from fpet.errors import DataError
+from fpet.errors import DataError, ImageError
 from fpet.image_files import UNREADABLE, reason, to_pixels
 from fpet.pictures import Picture, name_of
 from fpet.tensor_names import described
@@ -21,19 +23,25 @@ from fpet.tensor_names import described
 LabelledPictures: TypeAlias = tuple[Sequence[Picture] | Tensor, Sequence[int] | Tensor]
 
 
-@dataclass(frozen=True)
 class PictureSequence:
-    """Pictures in any form of `Picture`, decoded on access."""
+    """Pictures in any form of `Picture` but open files, decoded on access; of a Pillow image that is not loaded yet, by
+    one thread at a time, as Pillow asks.
+    """
 
-    pictures: Sequence[Picture]
+    def __init__(self, pictures: Sequence[Picture]) -> None:
+        self._pictures = tuple(pictures)
+        self._turns = {id(one): Lock() for one in self._pictures if isinstance(one, Image.Image)}
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self._pictures)
 
     def __getitem__(self, index: int, /) -> Tensor:
-        picture = self.pictures[index]
+        picture = self._pictures[index]
         try:
-            return to_pixels(picture)
+            if hasattr(picture, "read"):
+                raise ImageError("an open file can be read only once; give its path or its bytes")
+            with self._turns.get(id(picture), nullcontext()):
+                return to_pixels(picture)
         except UNREADABLE as error:
             raise DataError(f"cannot read {name_of(picture, index)}: {reason(error)}") from error
 
@@ -43,14 +51,17 @@ def dataset_of(
 ) -> Dataset:
     """Three splits as a data set to train and test on; every picture is decoded once to look it over.
 
-    labels: the class names. train fits the weights, val chooses the epoch, test is looked at once. Files are read from
-    their paths again whenever they are needed; an open file, which can be read only once, is no picture here.
+    labels: the class names. train fits the weights, val chooses the epoch, test is looked at once. What is given is
+    kept and read again, and must not change: files by their paths, arrays and tensors as they are; targets are copied.
 
     Raises:
         DataError: if a split is empty, a picture cannot be read, targets are no indices into the labels or not as many
             as pictures, or two splits share a picture, pixel by pixel.
     """
-    splits = {split: _split(split, *given) for split, given in (("train", train), ("val", val), ("test", test))}
+    splits = {
+        split: _split(split, *given, classes=len(labels))
+        for split, given in (("train", train), ("val", val), ("test", test))
+    }
     digests = {split: _digests(one) for split, one in splits.items()}
     _refuse_shared(digests)
     lines = (f"{split} {digest}\n" for split, found in digests.items() for digest in found)
@@ -58,18 +69,28 @@ def dataset_of(
     return Dataset(name, tuple(labels), sha256, splits["train"], splits["val"], splits["test"])
 
 
-def _split(name: str, pictures: Sequence[Picture] | Tensor, targets: Sequence[int] | Tensor) -> Split:
+def _split(name: str, pictures: Sequence[Picture] | Tensor, targets: Sequence[int] | Tensor, classes: int) -> Split:
     if not len(pictures):
         raise DataError(f"no {name} images")
     images: Images = _tensor(pictures) if isinstance(pictures, Tensor) else PictureSequence(pictures)
     try:
-        return Split(images, torch.as_tensor(targets, device="cpu"))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"the {name} targets are no integers: {error}") from error
+        split = Split(images, _whole(targets))
+        split.check_targets(classes)
+    except (DataError, TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{name}: {error}") from error
+    return split
+
+
+def _whole(targets: Sequence[int] | Tensor) -> Tensor:
+    """A copy as int64, if they are whole numbers of any other type."""
+    given = torch.as_tensor(targets, device="cpu")
+    fractional = given.is_floating_point() or given.is_complex() or given.dtype == torch.bool
+    return given.clone() if fractional else given.to(torch.int64, copy=True)
 
 
 def _tensor(pixels: Tensor) -> ImageTensor:
-    if pixels.dtype != torch.uint8 or not (pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[1] == 3)):
+    shaped = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[1] == 3)
+    if pixels.dtype != torch.uint8 or not shaped or not pixels.numel():
         raise DataError(f"pictures as a tensor are uint8 [N, 3, h, w] or [N, h, w], not {described(pixels)}")
     return ImageTensor(pixels.cpu())
 

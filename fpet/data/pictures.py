@@ -1,4 +1,4 @@
-"""Picture files: decoded on access, checked before anything is trained on them."""
+"""LabelledFile files: decoded on access, checked before anything is trained on them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture file and its class; target: index into the labels; listed: the line of the list that names it."""
+class LabelledFile:
+    """A picture's file and its class; target: index into the labels; listed: the line of the list that names it."""
 
     path: Path
     target: int
@@ -33,7 +33,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Picture files, decoded on access as the service decodes them."""
+    """LabelledFile files, decoded on access as the service decodes them."""
 
     paths: tuple[Path, ...]
 
@@ -55,12 +55,12 @@ class Checked:
     digests: Mapping[Path, str]
     broken: tuple[str, ...]
 
-    def left(self, pictures: Iterable[Picture]) -> list[Picture]:
+    def left(self, pictures: Iterable[LabelledFile]) -> list[LabelledFile]:
         """Those that decode."""
         return [picture for picture in pictures if picture.path in self.digests]
 
 
-def check_pictures(root: Path, pictures: Iterable[Picture], *, skip_broken: bool) -> Checked:
+def check_pictures(root: Path, pictures: Iterable[LabelledFile], *, skip_broken: bool) -> Checked:
     """Reads and decodes every picture once, so that none fails after hours of training.
 
     Raises:
@@ -87,7 +87,7 @@ def check_pictures(root: Path, pictures: Iterable[Picture], *, skip_broken: bool
     return Checked(digests, tuple(broken.values()))
 
 
-def copies(root: Path, splits: Mapping[str, Iterable[Picture]], checked: Checked) -> list[str]:
+def copies(root: Path, splits: Mapping[str, Iterable[LabelledFile]], checked: Checked) -> list[str]:
     """The pictures that an earlier split has too, byte by byte, each with the one there, in words."""
     seen: dict[str, tuple[str, Path]] = {}
     found: dict[Path, str] = {}  # a list may name a picture twice
@@ -99,7 +99,7 @@ def copies(root: Path, splits: Mapping[str, Iterable[Picture]], checked: Checked
     return list(found.values())
 
 
-def refuse_gaps(root: Path, labels: Sequence[str], training: Iterable[Picture]) -> None:
+def refuse_gaps(root: Path, labels: Sequence[str], training: Iterable[LabelledFile]) -> None:
     """Raises DataError if there is a class without a training picture."""
     missing = set(range(len(labels))) - {picture.target for picture in training}
     if missing:
@@ -110,7 +110,7 @@ def refuse_gaps(root: Path, labels: Sequence[str], training: Iterable[Picture]) 
 def to_dataset(
     root: Path,
     labels: tuple[str, ...],
-    splits: Mapping[str, Sequence[Picture]],
+    splits: Mapping[str, Sequence[LabelledFile]],
     checked: Checked,
     choices: Mapping[str, int],
     *,
@@ -134,7 +134,7 @@ def to_dataset(
     return Dataset(root.resolve().name, labels, sha256, train, val, test, choices, checked.broken, fixed_test)
 
 
-def _split(pictures: Sequence[Picture]) -> Split:
+def _split(pictures: Sequence[LabelledFile]) -> Split:
     paths = tuple(picture.path for picture in pictures)
     return Split(ImageFiles(paths), torch.tensor([picture.target for picture in pictures], dtype=torch.int64))
 

@@ -134,6 +134,7 @@ class Cluster:
 
     async def _follow(self) -> None:
         await self.runtime.warm.wait()
+        self._note_tasks()
         await follow(self.runtime.catalog.folder, self._look)
 
     async def _look(self) -> None:
@@ -141,14 +142,18 @@ class Cluster:
         catalog = self.runtime.catalog
         for name in await self.runtime.administer(catalog.due):
             await self.runtime.administer(partial(catalog.reload_if_due, name))
+            self._note_tasks()
             if not self._peers.alone:
                 self.changes.announce(name)
+
+    def _note_tasks(self) -> None:
+        self._lacks_tasks = self._lacks_tasks and not self.runtime.catalog.entries.serving()
 
     def _health(self) -> Health:
         """A service that has had no task yet, and that cannot be sent one, still starts: new instances on an empty
         volume must not take the place of those that can answer."""
         runtime = self.runtime
-        self._lacks_tasks = self._lacks_tasks and not runtime.catalog.entries.serving()
+        self._note_tasks()
         status = "starting" if self._lacks_tasks and runtime.status == "ready" else runtime.status
         return Health(status, stuck=runtime.batcher.longest > runtime.settings.stuck_seconds)
 

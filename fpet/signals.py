@@ -1,4 +1,4 @@
-"""Signals during the start of a process, while nothing needs an orderly shutdown yet."""
+"""Signals to a process in which nothing needs an orderly shutdown, or nothing yet."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def listen_no_longer() -> None:
+    """Ends what `ended_by_signals` does, within its block: for who then listens for signals, and may raise again what
+    was received."""
+    for one in _ENDING:
+        if signal.getsignal(one) is _end:
+            signal.signal(one, signal.SIG_DFL)
 
 
 def _end(number: int, _: object) -> None:
