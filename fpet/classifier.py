@@ -93,6 +93,8 @@ class Classifier:
         """uint8 [3, H, W] as the task takes them."""
         try:
             return self.task.header.preprocessing.resize(to_pixels(image))
+        except ImageError as error:
+            return ImageError(f"{name}: {error}")
         except UNREADABLE as error:
             return ImageError(f"{name}: cannot be read: {reason(error)}")
 

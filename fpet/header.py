@@ -57,7 +57,7 @@ class TaskHeader:
     """All of a task but its tensors.
 
     name: 1 to 64 of a-z, 0-9, dot, underscore, hyphen, first and last a letter or digit; labels: one a class, in the
-    order of the logits, a list becomes a tuple; provenance: free (data, recipe, seed, accuracies), copied.
+    order of the logits, a list becomes a tuple; provenance: free (data, recipe, seed, accuracies).
 
     Raises:
         ValueError: for a name, method or label list that breaks these rules, or a mean or std beyond float32.
@@ -86,7 +86,6 @@ class TaskHeader:
         if not self.labels:
             raise ValueError("labels is empty")
         object.__setattr__(self, "labels", tuple(self.labels))
-        object.__setattr__(self, "provenance", copy.deepcopy(self.provenance))
         check_precision(self.preprocessing)
 
     def to_json(self) -> str:
