@@ -87,25 +87,24 @@ def check_precision(preprocessing: Preprocessing) -> None:
         )
 
 
-@lru_cache(_KEPT)
 def _constants(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Mean and deviation, [1, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does."""
-    return _made(mean, std, device)
-
-
-def _kept(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
-    """As `_constants`; while torch traces a program they are no numbers, and none are kept."""
+    """Mean and deviation, [1, 3, 1, 1] each. They are kept, because a copy to a GPU waits for all that it does; but not
+    where torch traces a program, whose tensors are of no use to anything else.
+    """
     if torch.compiler.is_compiling():
         return _made(mean, std, device)
-    pair = _constants(mean, std, device)
+    pair = _remembered(mean, std, device)
     if type(pair[0]) is not Tensor:
-        _constants.cache_clear()
+        _remembered.cache_clear()
     return pair
 
 
 def _made(mean: Triple, std: Triple, device: torch.device) -> tuple[Tensor, Tensor]:
     pair = torch.tensor([mean, std], dtype=torch.float32, device=device)[:, None, :, None, None]
     return pair[0], pair[1]
+
+
+_remembered = lru_cache(_KEPT)(_made)
 
 
 def normalize(images: Tensor, preprocessings: Sequence[Preprocessing], dtype: torch.dtype) -> Tensor:
@@ -123,10 +122,10 @@ def normalize(images: Tensor, preprocessings: Sequence[Preprocessing], dtype: to
         return images.to(dtype)
     if len(preprocessings) != 1 and len(preprocessings) != images.shape[0]:
         raise ValueError(f"{images.shape[0]} images, but {len(preprocessings)} preprocessings")
-    mean, std = _kept(preprocessings[0].mean, preprocessings[0].std, images.device)
+    mean, std = _constants(preprocessings[0].mean, preprocessings[0].std, images.device)
     # What all have in common broadcasts, which is cheaper than a row an image.
     if any(one != preprocessings[0] for one in preprocessings):
-        rows = zip(*(_kept(one.mean, one.std, images.device) for one in preprocessings), strict=True)
+        rows = zip(*(_constants(one.mean, one.std, images.device) for one in preprocessings), strict=True)
         mean, std = map(torch.cat, rows)
     # In place: each operator, and each tensor that is freed, releases the interpreter's lock.
     return images.float().div_(255).sub_(mean).div_(std).to(dtype)
