@@ -64,7 +64,11 @@ def dataset_of(
     }
     digests = {split: _digests(one) for split, one in splits.items()}
     _refuse_shared(digests)
-    lines = (f"{split} {digest}\n" for split, found in digests.items() for digest in found)
+    lines = (
+        f"{split} {digest} {target}\n"
+        for split, found in digests.items()
+        for digest, target in zip(found, splits[split].targets.tolist(), strict=True)
+    )
     sha256 = hashlib.sha256("".join(lines).encode()).hexdigest()
     return Dataset(name, tuple(labels), sha256, splits["train"], splits["val"], splits["test"])
 
@@ -96,7 +100,7 @@ def _tensor(pixels: Tensor) -> ImageTensor:
 
 
 def _digests(split: Split) -> list[str]:
-    """SHA-256 of each picture's pixels and size, with its target."""
+    """SHA-256 of each picture's pixels and size."""
 
     def digest(index: int) -> str:
         pixels = split.images[index]
@@ -104,15 +108,13 @@ def _digests(split: Split) -> list[str]:
         return hashlib.sha256(size + pixels.permute(1, 2, 0).contiguous().numpy().tobytes()).hexdigest()
 
     with ThreadPoolExecutor() as threads:  # decoding holds no lock of Python's
-        found = threads.map(digest, range(len(split)))
-        return [f"{one} {target}" for one, target in zip(found, split.targets.tolist(), strict=True)]
+        return list(threads.map(digest, range(len(split))))
 
 
 def _refuse_shared(digests: Mapping[str, Iterable[str]]) -> None:
-    seen: dict[str, str] = {}
+    seen: dict[str, tuple[str, int]] = {}
     for split, found in digests.items():
-        for index, line in enumerate(found):
-            digest = line.partition(" ")[0]
-            place = seen.setdefault(digest, f"{split}[{index}]")
-            if not place.startswith(f"{split}["):
-                raise DataError(f"{split}[{index}] is the same picture as {place}; leave it out of one split")
+        for index, digest in enumerate(found):
+            other, place = seen.setdefault(digest, (split, index))
+            if other != split:
+                raise DataError(f"{split}[{index}] is the same picture as {other}[{place}]; leave it out of one split")

@@ -1,4 +1,4 @@
-"""LabelledFile files: decoded on access, checked before anything is trained on them."""
+"""Picture files: decoded on access, checked before anything is trained on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LabelledFile:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """LabelledFile files, decoded on access as the service decodes them."""
+    """Picture files, decoded on access as the service decodes them."""
 
     paths: tuple[Path, ...]
 
