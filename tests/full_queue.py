@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from serving import Serving
+
+from service.errors import OverloadedError
 
 
 @contextmanager
 def taken(service: Serving, places: int, *tasks: str) -> Iterator[None]:
     """So many places of the queue are taken by these tasks; by all, so that none has a place beyond those, unless they
-    are named."""
+    are named. Waits until there are so many: a request that a test before this one gave up may still have some."""
     holders = tasks or [entry.name for entry in service.runtime.catalog.entries.all()]
-    admission = service.runtime.batcher.admit(places, holders)
-    service.on_loop(admission.__enter__)
+    held = ExitStack()
+
+    def take() -> bool:
+        try:
+            held.enter_context(service.runtime.batcher.admit(places, holders))
+        except OverloadedError:
+            return False
+        return True
+
+    service.until(lambda: service.on_loop(take))
     try:
         yield
     finally:
-        service.on_loop(lambda: admission.__exit__(None, None, None))
+        service.on_loop(held.close)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 
 from fpet.errors import ImageError, UnsupportedError
 from fpet.images import _STRIP, to_rgb
-from fpet.preprocess import Preprocessing, _constants, normalize
+from fpet.preprocess import Preprocessing, _remembered, normalize
 
 COLUMNS = 2_000
 ROWS = _STRIP // COLUMNS + 7  # a strip and a short one
@@ -200,11 +200,11 @@ def test_what_images_are_normalised_with_is_made_once() -> None:
     """On a GPU to make it is to wait."""
     some = [Preprocessing((1, 1), mean=(mean, 0.5, 0.5)) for mean in (0.125, 0.25, 0.375)]
     images = torch.randint(0, 256, (4, 3, 1, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    before = _constants.cache_info().misses
+    before = _remembered.cache_info().misses
     for each in itertools.product(some, repeat=4):
         alone = [one.normalize(image[None], torch.float32) for one, image in zip(each, images, strict=True)]
         assert torch.equal(normalize(images, each, torch.float32), torch.cat(alone))
-    assert _constants.cache_info().misses - before <= len(some)
+    assert _remembered.cache_info().misses - before <= len(some)
 
 
 def test_only_batches_of_bytes_are_normalised() -> None:
