@@ -28,6 +28,8 @@ _RECIPE = (
     "min_lr",
     "weight_decay",
     "drop_path",
+    "hflip",
+    "crop_scale",
     "validate_every",
     "search_scale",
 )

@@ -39,6 +39,7 @@ def test_a_checkpoint_of_another_run_is_refused(backbone: Backbone, digits: Data
     three = 'recipe.epochs was 4, is 5, recipe.lr was 0.01, is 0.5, recipe.precision was "float32", is "bfloat16"'
     others = [
         (header, digits, dataclasses.replace(RECIPE, seed=3), "recipe.seed was 0, is 3"),
+        (header, digits, dataclasses.replace(RECIPE, hflip=0.5), "recipe.hflip was not given, is 0.5"),
         (header, digits, changed, f"{three}, and 1 more"),
         (header, swapped, RECIPE, "the training or validation images are others"),
         (scaled, digits, RECIPE, "task.adapter.arguments.scale was not given, is 0.1"),

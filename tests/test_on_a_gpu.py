@@ -87,6 +87,17 @@ def test_trainings_learn(
     assert "cannot be captured" not in caplog.text
 
 
+def test_views_of_images_are_captured_too(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
+    backbone = small_backbone()
+    backbone.move(DEVICE)
+    with torch.random.fork_rng(), caplog.at_level(logging.INFO, "fpet"):
+        run = Run(small_header(backbone), backbone, digits, Recipe(epochs=2, batch_size=16, hflip=0.5, crop_scale=0.3))
+        for _ in range(2):
+            run.advance(lambda: None)
+    assert len({row["loss"] for row in run.log}) == 2
+    assert "cannot be captured" not in caplog.text
+
+
 def test_a_task_is_trained_evaluated_and_asked_by_commands(
     backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

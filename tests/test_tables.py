@@ -19,10 +19,20 @@ from fpet.sweeps.results import COLUMNS, add_row, read_rows
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-RECIPE = ("warmup_epochs", "warmup_lr", "min_lr", "weight_decay", "drop_path", "validate_every", "search_scale")
+RECIPE = (
+    "warmup_epochs",
+    "warmup_lr",
+    "min_lr",
+    "weight_decay",
+    "drop_path",
+    "hflip",
+    "crop_scale",
+    "validate_every",
+    "search_scale",
+)
 FULL = dataclasses.replace(
     ROW, memory="kept", test_accuracy=0.5, parameters=1, tokens_in=17, tokens_out=17, warmup_epochs=1, warmup_lr=1e-6,
-    min_lr=1e-5, weight_decay=1e-4, drop_path=0.1, validate_every=5, search_scale="[]",
+    min_lr=1e-5, weight_decay=1e-4, drop_path=0.1, hflip=0.0, crop_scale=1.0, validate_every=5, search_scale="[]",
 )  # fmt: skip
 REDUCED = dataclasses.replace(FULL, run="2", method="FPET", reducer="bdm", test_accuracy=0.4)
 UNRECORDED = dataclasses.replace(
@@ -40,7 +50,7 @@ def test_runs_of_one_recipe_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [*zip(RECIPE, (2, 0.1, 0.2, 0.3, 0.4, 6, "[1.0]"), strict=True), ("scale", 1.0)]
+    ("name", "value"), [*zip(RECIPE, (2, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 6, "[1.0]"), strict=True), ("scale", 1.0)]
 )
 def test_runs_of_two_recipes_are_not_compared(name: str, value: object) -> None:
     other = dataclasses.replace(REDUCED, **{name: value})
@@ -57,10 +67,12 @@ def test_the_conditions_say_the_recipe() -> None:
 
 def test_a_row_says_its_recipe(backbone_file: Path, tmp_path: Path) -> None:
     plan = PLAN.replace(', "nowhere"', "").partition('[[method]]\nname = "Too fast"')[0]
-    (tmp_path / "plan.toml").write_text(plan.replace("epochs = 1 }", "epochs = 1, drop_path = 0.3, min_lr = 0 }"))
+    (tmp_path / "plan.toml").write_text(
+        plan.replace("epochs = 1 }", "epochs = 1, drop_path = 0.3, hflip = 0.5, min_lr = 0 }")
+    )
     assert main(command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone_file)) == 0
     _, row = read_rows(tmp_path / "table.csv")
-    assert [getattr(row, name) for name in RECIPE] == [0, 1e-6, 0, 1e-4, 0.3, 5, "[0.5, 2.0]"]
+    assert [getattr(row, name) for name in RECIPE] == [0, 1e-6, 0, 1e-4, 0.3, 0.5, 1.0, 5, "[0.5, 2.0]"]
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,6 +71,7 @@ def test_the_recipe_is_the_papers() -> None:
     recipe = Recipe()
     assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.weight_decay) == (100, 64, 1e-3, 1e-4)
     assert (recipe.drop_path, recipe.precision) == (0.1, "float32")
+    assert (recipe.hflip, recipe.crop_scale) == (0, 1)
     assert (recipe.validate_every, recipe.seed) == (5, 0)  # the authors validate half as often
 
 
@@ -96,7 +98,9 @@ def test_the_last_epoch_is_validated_whatever_the_others_are() -> None:
         *({name: 0} for name in ("batch_size", "validate_every")),
         *({name: -1} for name in ("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "drop_path")),
         {"seed": True},
-        *({name: wrong} for name in ("lr", "drop_path", "precision") for wrong in ("0.1", True, [])),
+        *({"hflip": value} for value in (-0.1, 1.1, math.nan)),
+        *({"crop_scale": value} for value in (0, 1.1, -1, math.nan)),
+        *({name: wrong} for name in ("lr", "drop_path", "hflip", "precision") for wrong in ("0.1", True, [])),
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
@@ -106,8 +110,9 @@ def test_numbers_out_of_range_are_refused(wrong: dict[str, object]) -> None:
 
 
 def test_numbers_at_the_ends_of_their_range_are_taken() -> None:
-    nothing = dict.fromkeys(("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "drop_path", "seed"), 0)
+    nothing = dict.fromkeys(("min_lr", "warmup_epochs", "warmup_lr", "weight_decay", "drop_path", "hflip", "seed"), 0)
     assert dataclasses.asdict(Recipe(**nothing)).items() >= nothing.items()
+    assert Recipe(hflip=1, crop_scale=1e-9).hflip == 1
     assert Recipe(seed=2**63 - 1).seed == 2**63 - 1
 
 
@@ -154,17 +159,24 @@ def test_a_run_depends_on_its_seed_alone(backbone: Backbone, digits: Dataset, tm
     assert not torch.equal(first["head.weight"], differs["head.weight"])
 
 
-@pytest.mark.parametrize("bits", [32, 1])
-def test_a_broken_run_ends_like_an_unbroken_one(bits: int, backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
-    header = small_header(backbone, Method("lora", {"dim": 4, "bits": bits}))
-    whole = train(header, backbone, digits, RECIPE, tmp_path / "whole.checkpoint")
+@pytest.mark.parametrize(
+    ("bits", "views"), [(32, {}), (1, {}), (32, {"hflip": 0.5, "crop_scale": 0.5})], ids=["", "1 bit", "views"]
+)
+def test_a_broken_run_ends_like_an_unbroken_one(
+    bits: int, views: dict[str, Any], backbone: Backbone, digits: Dataset, tmp_path: Path
+) -> None:
+    header, recipe = (
+        small_header(backbone, Method("lora", {"dim": 4, "bits": bits})),
+        dataclasses.replace(RECIPE, **views),
+    )
+    whole = train(header, backbone, digits, recipe, tmp_path / "whole.checkpoint")
     with torch.random.fork_rng(devices=[]):
-        run = Run(header, backbone, digits, RECIPE)
+        run = Run(header, backbone, digits, recipe)
         for _ in range(3):
             run.advance(lambda: None)
             run.state().save(tmp_path / "broken.checkpoint")
         run.advance(lambda: None)  # ... and is killed before it can save
-    resumed = train(header, backbone, digits, RECIPE, tmp_path / "broken.checkpoint")
+    resumed = train(header, backbone, digits, recipe, tmp_path / "broken.checkpoint")
     assert_equal(weights(whole), weights(resumed))
     assert (whole.epoch, whole.accuracy, whole.loss) == (resumed.epoch, resumed.accuracy, resumed.loss)
     assert rows(tmp_path / "whole.csv") == rows(tmp_path / "broken.csv")

@@ -33,7 +33,8 @@ from fpet.words import count
 _DESCRIPTION = """Fits an adapter, a token reduction and a head to the training images of a data set, with the backbone
 frozen. The epoch, and if asked the adapter's scale, is chosen on the validation images; at the end the test images are
 classified once and the accuracy is written into the task file. A killed run continues when the same command is given
-again. The defaults are the recipe of the FPET paper. Started by torchrun, several processes share each batch."""
+again. The defaults are the recipe of the FPET paper, but that validation images choose the epoch and that pixels are
+normalised as the backbone's were. Started by torchrun, several processes share each batch."""
 
 # What a service of the folder serves is replaced at once, never half written.
 _INSTEAD = "; to train a task anew that is served, name another folder's --output, and then move or PUT that file here"

@@ -69,7 +69,7 @@ def jobs(plan: Plan, backbone: Backbone, cache: Path | None) -> Iterator[Job]:
             for seed in plan.seeds:
                 recipe = dataclasses.replace(planned.recipe, seed=seed)
                 method = dataclasses.replace(_placed(planned, backbone), recipe=recipe)
-                numbers = dataclasses.asdict(method) | {"recipe": recipe.numbers()}
+                numbers = dataclasses.asdict(method) | {"recipe": recipe.identity()}
                 described = {"source": source, "backbone": reference, "method": numbers}
                 key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:KEY]
                 yield Job(data.label, dataset, method, key)

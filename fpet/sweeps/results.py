@@ -64,6 +64,8 @@ class Row:
     min_lr: float | None = None
     weight_decay: float | None = None
     drop_path: float | None = None
+    hflip: float | None = None
+    crop_scale: float | None = None
     validate_every: int | None = None
     search_scale: str = ""
     train_images: int | None = None

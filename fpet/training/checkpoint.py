@@ -56,7 +56,7 @@ def run_identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: Re
         digest.update(tensor.contiguous().numpy().data)
     described = dataclasses.asdict(dataclasses.replace(header, provenance={}))
     decays = ADAPTERS[header.adapter.kind].decays, REDUCERS[header.reducer.kind].decays
-    return json.dumps({"task": described, "recipe": recipe.numbers(), "pixels": digest.hexdigest(), "decays": decays})
+    return json.dumps({"task": described, "recipe": recipe.identity(), "pixels": digest.hexdigest(), "decays": decays})
 
 
 @dataclass(frozen=True)

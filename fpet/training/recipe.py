@@ -12,7 +12,8 @@ from fpet.json_values import is_finite
 from fpet.words import count
 
 _WHOLE = ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed")
-_REAL = ("lr", "min_lr", "warmup_lr", "weight_decay", "drop_path")
+_REAL = ("lr", "min_lr", "warmup_lr", "weight_decay", "drop_path", "hflip", "crop_scale")
+_OFF = {"hflip": 0.0, "crop_scale": 1.0}  # what augments nothing
 _WARM_UP = 10  # epochs, the most unless others are given
 _RAMP = 20  # epochs of a training, of which a tenth is a ramp
 # Whole numbers are below it. torch takes seeds of up to twice as much, and seeds of epochs and processes lie above the
@@ -33,11 +34,11 @@ class Recipe:
     epoch, and are looked at twice as often. Of pixels it says nothing: they are normalised as the backbone's were;
     FPET's authors leave them between 0 and 1.
 
-    AdamW on cross-entropy, no augmentation, the incomplete last batch of an epoch left out. warmup_epochs: if it is not
-    given, `warmup` is a tenth of the epochs, as 10 with 100, and no more than 10; none with fewer than 20 epochs, as
-    one epoch has no rates between the lowest and the highest. precision: with "bfloat16" and "float16" products are
-    rounded by autocast, with "float16" gradients are scaled too; weights and optimiser are float32. The last epoch is
-    always validated. Whole numbers are below 2**63.
+    AdamW on cross-entropy, no augmentation unless `hflip` or `crop_scale` is given, the incomplete last batch of an
+    epoch left out. warmup_epochs: if it is not given, `warmup` is a tenth of the epochs, as 10 with 100, and no more
+    than 10; none with fewer than 20 epochs, as one epoch has no rates between the lowest and the highest. precision:
+    with "bfloat16" and "float16" products are rounded by autocast, with "float16" gradients are scaled too; weights and
+    optimiser are float32. The last epoch is always validated. Whole numbers are below 2**63.
 
     Raises:
         ValueError: if a number is out of its range or none, or no whole number where one is due.
@@ -55,11 +56,17 @@ class Recipe:
     drop_path: float = _described(
         0.1, "stochastic depth rate of the last block, 0 to below 1, rising linearly from 0 at the first"
     )
+    hflip: float = _described(
+        _OFF["hflip"], "probability that a training image is mirrored left to right; not for text, digits or directions"
+    )
+    crop_scale: float = _described(
+        _OFF["crop_scale"], "least share of a training image's area, above 0, that a random crop keeps", "1, no crops"
+    )
     validate_every: int = _described(5, "epochs between validations")
     precision: str = _described(
         "float32", f"number format of matrix products: {', '.join(DTYPES)}; float16 on a GPU only"
     )
-    seed: int = _described(0, "random seed of initial weights, order of images, dropout and stochastic depth")
+    seed: int = _described(0, "random seed of initial weights, order and views of images, dropout and stochastic depth")
 
     def __post_init__(self) -> None:
         _require_whole("epochs", self.epochs)  # by which the warm-up goes
@@ -76,6 +83,10 @@ class Recipe:
                 raise ValueError(f"{name} = {numbers[name]} should not be below 0")
         if not 0 <= self.drop_path < 1:
             raise ValueError(f"drop_path = {self.drop_path} should be in [0, 1)")
+        if not 0 <= self.hflip <= 1:
+            raise ValueError(f"hflip = {self.hflip} should be in [0, 1]")
+        if not 0 < self.crop_scale <= 1:
+            raise ValueError(f"crop_scale = {self.crop_scale} should be in (0, 1]")
         for name in _WHOLE:
             if numbers[name] >= _LIMIT:
                 raise ValueError(f"{name} = {numbers[name]} should be below 2**63")
@@ -97,8 +108,12 @@ class Recipe:
         return min(_WARM_UP, self.epochs // 10) if self.epochs >= _RAMP else 0
 
     def numbers(self) -> dict[str, Any]:
-        """All fields by their names, with the warm-up as a number: what a run's identity and provenance hold."""
+        """All fields by their names, with the warm-up as a number."""
         return dataclasses.asdict(self) | {"warmup_epochs": self.warmup}
+
+    def identity(self) -> dict[str, Any]:
+        """What tells runs apart: `numbers`, but none of an augmentation that is off, as before there was any."""
+        return {name: value for name, value in self.numbers().items() if value != _OFF.get(name)}
 
     def learning_rate(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0: linear warm-up, then a cosine.

@@ -22,6 +22,7 @@ from fpet.hardware.room import refuse_excess
 from fpet.header import TaskHeader
 from fpet.task import new_model
 from fpet.task_checks import check_backbone
+from fpet.training.augmentation import augmented
 from fpet.training.captured_step import captured
 from fpet.training.checkpoint import LOG_COLUMNS, Best, RunState, run_identity
 from fpet.training.memory import saved_bytes
@@ -54,8 +55,8 @@ class Trained:
 class Run:
     """Model, optimiser, data on the device, and how far the run has come.
 
-    In a group of processes each has its share of a batch, and its own dropout and stochastic depth. All that is random
-    follows from the recipe's seed and the epoch, so that nothing random is part of a checkpoint.
+    In a group of processes each has its share of a batch, and its own views, dropout and stochastic depth. All that is
+    random follows from the recipe's seed and the epoch, so that nothing random is part of a checkpoint.
     """
 
     def __init__(
@@ -196,7 +197,9 @@ class Run:
 
     def _gradients(self, batch: Tensor) -> Tensor:
         """Computes those of the images of these indices, int64 [B]; returns their loss, []."""
-        loss, _, penalty = self._loss(self.data.images[batch], self.data.targets[batch])
+        recipe, images = self.recipe, self.data.images[batch]
+        images = augmented(images, hflip=recipe.hflip, crop_scale=recipe.crop_scale)
+        loss, _, penalty = self._loss(images, self.data.targets[batch])
         loss = loss + penalty
         self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
