@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Hashable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cached_property
 
 from PIL import Image
 from torch import Tensor
@@ -21,7 +19,7 @@ from fpet.hardware.allocator import return_freed_memory
 from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
 from service.errors import BadImageError, ServiceError, TooLargeError, UnsupportedTypeError
-from service.fair_semaphore import FairSemaphore
+from service.fair_threads import FairThreads
 
 # The longest side of a JPEG. Resizing takes memory in proportion to a side, even if the other is one pixel.
 MAX_SIDE = 65_535
@@ -44,32 +42,21 @@ _REPEATED = {
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes still images in the threads of `pool`, and large ones, one after another, in the one thread of `large`:
-    a large image that waits holds up no thread that could decode small ones.
+    """Decodes still images in `threads`, and large ones, one after another, in the one of `large`: a large image that
+    waits holds up no thread that could decode small ones.
 
-    formats: those accepted, by Pillow's names in lower case; max_pixels: of an image, before it is resized; ahead: how
-    many images are submitted to `pool` at once, and how many of one request wait to be: the pool is first in, first
-    out, so images of other requests would wait behind all that are submitted. at_once: an image of more pixels is
-    large.
+    formats: those accepted, by Pillow's names in lower case; max_pixels: of an image, before it is resized; at_once: an
+    image of more pixels is large.
     """
 
     formats: tuple[str, ...]
     max_pixels: int
-    pool: Executor
-    large: Executor
-    ahead: int
+    threads: FairThreads
+    large: FairThreads
     at_once: int = _LARGE
 
     def __post_init__(self) -> None:
         Image.init()
-
-    @cached_property
-    def _slots(self) -> FairSemaphore:
-        return FairSemaphore(self.ahead)
-
-    @cached_property
-    def _slots_of_large(self) -> FairSemaphore:
-        return FairSemaphore(1)
 
     async def decode(
         self, images: Sequence[bytes], preprocessings: Sequence[Preprocessing], kind: Hashable = None
@@ -83,7 +70,7 @@ class Decoder:
         """
         if len(images) == 1:  # as most requests have; a task would be most of the cost
             return [await self._in_turn(images[0], preprocessings, kind, "")]
-        waiting = asyncio.Semaphore(self.ahead)
+        waiting = asyncio.Semaphore(self.threads.ahead)  # no more of one request wait for a turn
 
         async def decoded(index: int, data: bytes) -> list[Tensor]:
             async with waiting:
@@ -99,13 +86,10 @@ class Decoder:
     async def _in_turn(
         self, data: bytes, preprocessings: Sequence[Preprocessing], kind: Hashable, name: str
     ) -> list[Tensor]:
-        loop = asyncio.get_running_loop()
         try:
-            async with self._slots.slot(kind):
-                return await loop.run_in_executor(self.pool, self._pixels, data, preprocessings, name, self.at_once)
+            return await self.threads.call(kind, self._pixels, data, preprocessings, name, self.at_once)
         except _LargeError:
-            async with self._slots_of_large.slot(kind):
-                return await loop.run_in_executor(self.large, self._pixels_of_large, data, preprocessings, name)
+            return await self.large.call(kind, self._pixels_of_large, data, preprocessings, name)
 
     def _pixels_of_large(self, data: bytes, preprocessings: Sequence[Preprocessing], name: str) -> list[Tensor]:
         try:

@@ -13,10 +13,11 @@ from weakref import WeakKeyDictionary
 import torch
 
 from fpet.backbone import Backbone, load_backbone
-from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
+from fpet.errors import BackboneError, FpetError, TaskError
 from fpet.hardware.allocator import return_freed_memory
 from fpet.hardware.paired_timing import alternate
 from fpet.task import Task
+from fpet.vit import AdaptedViT
 from service.engine import Engine
 from service.errors import ConflictError, InvalidRequestError, ServiceError
 from service.metrics import Metrics
@@ -93,17 +94,14 @@ class Folding:
         """Folds a task, whether it is faster or not, and keeps it so. To be called in the pool's thread.
 
         Raises:
-            InvalidRequestError: if the adapter does not fold, or not into this backbone.
+            InvalidRequestError: if the adapter does not fold, or not into this backbone, or answers what is not finite.
             ConflictError: if it does not fit into the budget, or the task or a file is another by now.
         """
         if not self._cache.pin(task):
             try:
                 instance = self._fold(task)
-            except UnsupportedError as error:
-                raise InvalidRequestError(f"{task.header.name}: {error}") from error
             except FpetError as error:
-                logger.error("the task %s cannot be folded: %s", task.header.name, error)
-                raise ConflictError(f"{task.header.name}: its file or the backbone's is another by now") from error
+                raise InvalidRequestError(f"{task.header.name}: {error}") from error
             if not self._put(task, instance, pinned=True):
                 raise ConflictError(f"the task {task.header.name!r} is another by now")
             self._pool.submit(self._calibrate, task, instance, doublings(self._settings.max_batch))
@@ -150,10 +148,7 @@ class Folding:
             logger.exception("folding the task %s failed", task.header.name)
 
     def _fold(self, task: LoadedTask) -> Instance:
-        file = Task.parse(self._read(task.path), task.path)
-        if file.digest != task.digest:
-            raise TaskError(f"{task.path}: the file is another one by now")
-        instance = make_instance(file.build(self._exact()), self._engine.backbone.vit)
+        instance = make_instance(self._exact_model(task), self._engine.backbone.vit)
         self._sizes[task.family] = instance.bytes
         try:
             for reduced in (True, False):
@@ -161,6 +156,19 @@ class Folding:
             return self._engine.program_maker.added_to(instance, task.header.name)
         finally:
             return_freed_memory()  # of the exact weights
+
+    def _exact_model(self, task: LoadedTask) -> AdaptedViT:
+        """Raises ConflictError for files that are others by now, or cannot be read, which may pass."""
+        try:
+            file = Task.parse(self._read(task.path), task.path)
+            if file.digest != task.digest:
+                raise TaskError(f"{task.path}: the file is another one by now")
+            return file.build(self._exact())
+        except (TaskError, BackboneError) as error:
+            logger.error("the task %s cannot be folded: %s", task.header.name, error)
+            raise ConflictError(
+                f"{task.header.name}: its file or the backbone's is another by now, or cannot be read"
+            ) from error
 
     def _exact(self) -> Backbone:
         """The backbone in float32 on the CPU. It is read anew where other numbers serve: kept, it would take twice as

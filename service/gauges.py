@@ -20,8 +20,8 @@ from service.tasks.entry import State
 
 
 def add_gauges(metrics: Metrics, settings: Settings, engine: Engine, catalog: Catalog) -> None:
-    """Adds fpet_build_info, fpet_processes, fpet_queue_limit and fpet_tasks, and sets fpet_resident_bytes of all kinds
-    but `folded`. The catalog is asked at every collection."""
+    """Adds fpet_build_info, fpet_processes, fpet_queue_limit, fpet_tasks and fpet_tasks_answering, and sets
+    fpet_resident_bytes of all kinds but `folded`. The catalog is asked at every collection."""
     registry = metrics.registry
     registry.info(
         "build",
@@ -43,6 +43,10 @@ def add_gauges(metrics: Metrics, settings: Settings, engine: Engine, catalog: Ca
     )
     for state in get_args(State):
         tasks.labels(state).set_function(partial(_count, catalog, state))
+    answering = registry.gauge(
+        "tasks_answering", "Tasks that answer, also those whose newer file is loading or failed."
+    )
+    answering.set_function(lambda: len(catalog.entries.serving()))
     metrics.resident_bytes.labels("backbone").set(own_bytes(engine.backbone.vit))
     metrics.resident_bytes.labels("reordered").set_function(lambda: reordered_bytes(engine.backbone.vit))
     metrics.resident_bytes.labels("tasks").set_function(lambda: resident_bytes(catalog.entries.serving()))

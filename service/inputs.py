@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import string
-from collections.abc import AsyncIterator
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +23,7 @@ from service.errors import (
     TooLargeError,
     UnsupportedTypeError,
 )
+from service.fair_threads import FairThreads
 from service.http.disconnect import unless_gone
 from service.json_size import check_json_size
 from service.schemas import EncodedImages
@@ -44,14 +43,16 @@ ACCEPTED = f"image/*, {BYTES}, {MULTIPART} or {JSON}"
 
 @dataclass(frozen=True)
 class BodyReader:
-    """Reads images from bodies of at most `max_body` bytes and `max_images` images; `pool` parses what takes long."""
+    """Reads images from bodies of at most `max_body` bytes and `max_images` images; `texts` parse those in JSON."""
 
     max_body: int
     max_images: int
-    pool: Executor
+    texts: FairThreads
 
-    async def read(self, request: Request, deadline: Deadline) -> list[bytes]:
+    async def read(self, request: Request, deadline: Deadline, kind: Hashable = None) -> list[bytes]:
         """The encoded images of the request, at least one, in their order.
+
+        kind: whose they are, such as a task's; documents are parsed in rotation over kinds.
 
         Raises:
             UnsupportedTypeError, BadRequestError, InvalidRequestError, TooLargeError: by what was sent.
@@ -69,15 +70,15 @@ class BodyReader:
                 return await self._read_multipart(request, options.get(b"boundary"))
         if media_type == JSON:
             body = await read_body(request, deadline, self.max_body)
-            return await unless_gone(request, self._parse_json(body, deadline))
+            return await unless_gone(request, self._parse_json(body, deadline, kind))
         if media_type == BYTES or media_type.startswith("image/"):
             return [await read_body(request, deadline, self.max_body)]
         sent = f"content type {media_type!r}" if media_type else "a body without content type"
         raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
 
-    async def _parse_json(self, body: bytes, deadline: Deadline) -> list[bytes]:
+    async def _parse_json(self, body: bytes, deadline: Deadline, kind: Hashable) -> list[bytes]:
         async with deadline.limit():
-            return await asyncio.get_running_loop().run_in_executor(self.pool, parse_json, body, self.max_images)
+            return await self.texts.call(kind, parse_json, body, self.max_images)
 
     async def _read_multipart(self, request: Request, boundary: bytes | None) -> list[bytes]:
         if not boundary:

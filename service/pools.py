@@ -11,8 +11,8 @@ from service.worker_threads import BACKGROUND, COMPUTING, DECODING, torch_thread
 
 class Pools:
     """forwards: run batches; decode: decodes images, in `decoders` threads; large: decodes large images, one after the
-    other; loader: changes the catalog; folding: folds tasks; explainer: computes explanations; calibrator: times
-    forwards in the background.
+    other; text: reads and writes JSON, in one thread, as whoever does so holds the interpreter's lock; loader: changes
+    the catalog; folding: folds tasks; explainer: computes explanations; calibrator: times forwards in the background.
 
     on_cpu: whether forwards compute on the CPU.
     """
@@ -23,6 +23,7 @@ class Pools:
         self.decoders = settings.decode_threads or share_of_cores(settings.processes)
         self.decode = torch_threads("decode", self.decoders, 1, DECODING)
         self.large = torch_threads("large", 1, 1)
+        self.text = torch_threads("text", 1, 1, DECODING)
         self.loader, self.folding, self.explainer = (
             torch_threads(name, 1, way.threads) for name in ("loader", "folding", "explainer")
         )
@@ -30,7 +31,7 @@ class Pools:
 
     def end(self, until: float) -> None:
         """Ends the threads; if one still runs at that time of the monotonic clock, ends the process as failed."""
-        others = self.loader, self.calibrator, self.explainer, self.folding, self.decode, self.large
+        others = self.loader, self.calibrator, self.explainer, self.folding, self.decode, self.large, self.text
         # First the forwards: a loader that is still at the tasks from the start waits for them.
         for pool in (self.forwards, *others):
             if left := pool.end(until):

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -22,15 +22,15 @@ from service.ending import THREADS_SECONDS
 from service.engine import Engine
 from service.errors import NotReadyError
 from service.explanations import Explanations
+from service.fair_threads import FairThreads
+from service.family_timer import FamilyTimer
 from service.folding import Folding
 from service.gauges import add_gauges
 from service.hardware import share_of_cores
 from service.inference import Inferences
 from service.inputs import BodyReader
 from service.metrics import Metrics
-from service.model.loaded import LoadedTask
 from service.model.parallelism import Parallelism, candidates, choose
-from service.model.sizes import doublings
 from service.model.work import BatchKey, Output, Work
 from service.pools import Pools
 from service.sampler import Sampler
@@ -66,9 +66,11 @@ class Runtime:
         self.pools = pools = Pools(settings, way, on_cpu=engine.device.type == "cpu")
         self.folding = Folding(settings, metrics, engine, pools.folding, catalog.entries.serving, read=catalog.read)
         self._shadows = Sampler(settings.shadow_share)
-        self.reader = BodyReader(settings.max_body, settings.max_images, pools.decode)
-        ahead = _AHEAD * pools.decoders
-        decoder = Decoder(settings.formats, settings.max_pixels, pools.decode, pools.large, ahead)
+        self._timer = FamilyTimer(settings, engine, catalog.entries)
+        self.texts = FairThreads(pools.text, 1)
+        self.reader = BodyReader(settings.max_body, settings.max_images, self.texts)
+        threads, large = FairThreads(pools.decode, _AHEAD * pools.decoders), FairThreads(pools.large, 1)
+        decoder = Decoder(settings.formats, settings.max_pixels, threads, large)
         self.explanations = Explanations(engine, decoder, pools.explainer)
         self.batcher: Batcher[BatchKey, Work, Output] = Batcher(
             self._run,
@@ -133,17 +135,14 @@ class Runtime:
 
     async def warm_up(self) -> None:
         """Loads the tasks that are to be there from the start and times the forwards; then the service is ready."""
-        loop = asyncio.get_running_loop()
         try:
             await self._preload()
             if not self.catalog.entries.all():
                 waits = "" if self.settings.admin_key else "; until there is one, /readyz says 503"
                 logger.warning("there is no task in %s%s", self.catalog.folder, waits)
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
-            families = self._families()
-            logger.info("warming up; families of tasks: %d", len(families))
-            timed = [loop.run_in_executor(self.pools.forwards, self._calibrate, task) for task in families]
-            await asyncio.gather(*timed)
+            if not await self._timer.time_all(self.pools.forwards):
+                await _run_in(self.pools.forwards, self._require_alive)
         except Exception as error:
             foreseen = isinstance(error, TaskError)  # the log has said why
             logger.error("the service cannot start: %s", error, exc_info=not foreseen)
@@ -188,7 +187,7 @@ class Runtime:
                 # is new: what failed would be tried again with every look at the folder, and changes may come faster
                 # than what is there already is looked at.
                 for task in self.catalog.entries.take_new():
-                    self.pools.calibrator.submit(self._calibrate_beside, task)
+                    self.pools.calibrator.submit(self._timer.time, task)
 
         return await _run_in(self.pools.loader, apply)
 
@@ -196,27 +195,10 @@ class Runtime:
         """Calls what pins or unpins a task in the thread that folds."""
         return await _run_in(self.pools.folding, change)
 
-    def _families(self) -> Collection[LoadedTask]:
-        """One task of each family in service."""
-        return {task.family.name: task for task in self.catalog.entries.serving()}.values()
-
-    def _calibrate(self, task: LoadedTask) -> None:
-        mixed = self.settings.max_batch_tasks > 1
-        for size in doublings(self.settings.max_batch):
-            # A task may leave service before it is its turn: then it matters only to what it answered until then.
-            wanted = task in self.catalog.entries.serving() or task.family.timings.awaited
-            if wanted and self.status != "draining":
-                self.engine.calibrate(task, size, self.settings.calibration_repeats, mixed=mixed)
-
-    def _calibrate_beside(self, task: LoadedTask) -> None:
-        try:
-            self._calibrate(task)
-        except Exception:
-            logger.exception("timing the task %s failed", task.header.name)
-
     def stop(self) -> None:
         """Begins the shutdown: the service is no longer ready, and the time for what it has accepted starts to run."""
         self.status = "draining"
+        self._timer.end()
         self._end = min(self._end, time.monotonic() + self.settings.shutdown_delay + self.settings.drain_seconds)
 
     @property

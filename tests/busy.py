@@ -12,9 +12,9 @@ from serving import Serving
 
 @contextmanager
 def busy(service: Serving) -> Iterator[None]:
-    """Its one decode thread is taken, and what is given to it waits."""
+    """Its one decode thread is taken, and that of texts: what is given to them waits."""
     assert service.runtime.settings.decode_threads == 1
-    with taken(service.runtime.reader.pool):
+    with taken(service.runtime.pools.decode), taken(service.runtime.pools.text):
         yield
 
 

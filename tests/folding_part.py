@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from serving import Files, small_settings
 
+from fpet.errors import TaskError
+from fpet.files import read_bytes
 from fpet.task import Task
 from service.engine import Engine
 from service.folding import Folding
@@ -91,5 +93,7 @@ def parts(
     metrics, loaded = Metrics([], []), list[LoadedTask]()
     engine = kind.start(files.backbone, torch.device("cpu"), dtype, metrics)
     with ThreadPoolExecutor(1) as pool:
-        folding = Folding(settings, metrics, engine, pool, lambda: loaded, read=Path.read_bytes)
+        folding = Folding(
+            settings, metrics, engine, pool, lambda: loaded, read=lambda path: read_bytes(path, TaskError)
+        )
         yield Part(folding, engine, metrics, pool, loaded)

@@ -73,6 +73,7 @@ def test_a_file_that_cannot_be_loaded_is_refused_and_the_old_one_serves(
     assert refused.status_code == 422
     assert refused.json()["error"].startswith("digits.safetensors: not a complete safetensors file")
     assert changeable.classify(IMAGE).json()["generation"] == 1
+    assert (changeable.metric("tasks", state="failed"), changeable.metric("tasks_answering")) == (1, 2)
     file.write_bytes(whole)
     assert changeable.client.post(path, headers=ADMIN).status_code == 200
     assert changeable.classify(IMAGE).json()["generation"] == 2

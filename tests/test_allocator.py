@@ -176,6 +176,7 @@ from pathlib import Path
 from PIL import Image
 from fpet.preprocess import Preprocessing
 from service.decode import Decoder
+from service.fair_threads import FairThreads
 from service.process import settle
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1])
@@ -185,7 +186,7 @@ encoded = io.BytesIO()
 Image.new("RGB", (6000, 6000)).save(encoded, "PNG")
 settle()
 with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as large:
-    decoder = Decoder(("png",), 50_000_000, pool, large, ahead=1)
+    decoder = Decoder(("png",), 50_000_000, FairThreads(pool, 1), FairThreads(large, 1))
     before = resident()
     asyncio.run(decoder.decode([encoded.getvalue()], [Preprocessing((16, 16))]))
     print(resident() - before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from contextlib import ExitStack
 
@@ -36,6 +37,20 @@ async def test_those_whom_only_the_system_has_accepted_are_served() -> None:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, timeout=30)
         assert [await asyncio.to_thread(client.recv, 10) for client in clients] == [b"x"] * _CLIENTS
+
+
+@pytest.mark.anyio
+async def test_without_descriptors_they_are_closed_all_the_same() -> None:
+    server = await asyncio.get_running_loop().create_server(_Echo, "127.0.0.1", 0)
+    address, before = server.sockets[0].getsockname(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as lowest:  # of the descriptors that were free: all below are taken
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest.fileno(), before[1]))
+        try:
+            await close_listeners([server], _Echo)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=30)
 
 
 def test_a_connection_that_has_had_no_request_has_a_moment_for_one(small_files: Files) -> None:

@@ -22,6 +22,7 @@ from fpet.images import to_rgb
 from fpet.preprocess import Preprocessing
 from service.decode import MAX_SIDE, Decoder, decode_image
 from service.errors import BadImageError, ServiceError, TooLargeError, UnsupportedTypeError
+from service.fair_threads import FairThreads
 
 FORMATS = ("jpeg", "png", "webp", "gif", "bmp")
 PREPROCESSING = Preprocessing(size=(16, 16))
@@ -35,7 +36,7 @@ def decode(data: bytes, max_pixels: int = 50_000_000) -> torch.Tensor:
 def decoder() -> Iterator[Decoder]:
     """For which 24x18 pixels are as many as are decoded at once, and 100x100 the most of all."""
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as large:
-        yield Decoder(FORMATS, 10_000, pool, large, ahead=4, at_once=24 * 18)
+        yield Decoder(FORMATS, 10_000, FairThreads(pool, 4), FairThreads(large, 1), at_once=24 * 18)
 
 
 @pytest.mark.parametrize("kind", pictures.LEGITIMATE)
@@ -174,7 +175,7 @@ class Held(ThreadPoolExecutor):
 @pytest.mark.anyio
 async def test_beside_a_bad_one_the_others_need_not_be_decoded() -> None:
     with Held() as pool:
-        decoder = Decoder(FORMATS, 10_000, pool, pool, ahead=4)
+        decoder = Decoder(FORMATS, 10_000, FairThreads(pool, 4), FairThreads(pool, 1))
         with pytest.raises(BadImageError, match=r"^image 0:"):
             await decoder.decode([b"no image", *[pictures.png()] * 5], [PREPROCESSING])
         await asyncio.sleep(0)

@@ -1,18 +1,25 @@
-"""Whose images are decoded when: tasks take turns, whatever one of them is sent."""
+"""Whose images are decoded, and whose documents are parsed, when: tasks take turns, whatever one of them is sent."""
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pictures
 import pytest
+from busy import taken
 from PIL import Image
 from serving import Files, Serving, serving, small_settings
 
 HOT = 24
 # As large as images may be that are decoded beside others; it takes far longer than anything else does here.
 LARGE = pictures.encode(Image.new("RGB", (3500, 3500)))
+
+
+# And a document that takes far longer to be parsed.
+DOCUMENT = json.dumps({"images": [base64.b64encode(bytes(3 * 2**20)).decode()] * 2}).encode()
 
 
 @pytest.fixture
@@ -30,3 +37,39 @@ def test_a_task_does_not_wait_for_all_images_of_another(service: Serving) -> Non
         assert [answer.result().status_code for answer in hot] == [200] * HOT
     assert cold.status_code == 200
     assert left > HOT / 4
+
+
+@pytest.mark.parametrize("form", ["image", "document"])
+def test_nor_for_all_of_its_documents(service: Serving, form: str) -> None:
+    headers, image = {"content-type": "application/json"}, pictures.png()
+    small = json.dumps({"images": [base64.b64encode(image).decode()]}).encode()
+    with ThreadPoolExecutor(HOT) as pool:
+        hot = [
+            pool.submit(service.client.post, "/v1/tasks/digits/classify", content=DOCUMENT, headers=headers)
+            for _ in range(HOT)
+        ]
+        service.until(lambda: service.metric("queue_size") >= HOT / 2)
+        if form == "image":
+            cold = service.classify(image, task="plain")
+        else:
+            cold = service.client.post("/v1/tasks/plain/classify", content=small, headers=headers)
+        left = sum(not answer.done() for answer in hot)
+        assert [answer.result().status_code for answer in hot] == [400] * HOT  # what they hold is no image
+    assert cold.status_code == 200
+    assert left > HOT / 4
+
+
+def test_a_long_answer_is_not_written_on_the_event_loop(service: Serving) -> None:
+    vectors = {"top_k": 10, "outputs": "probabilities,logits,embedding"}
+    images = [("image", (f"{i}.png", pictures.png(i), "image/png")) for i in range(64)]
+    path = "/v1/tasks/digits/classify"
+    with ThreadPoolExecutor(1) as pool:
+        with taken(service.runtime.pools.text):
+            before = service.metric("images_total", task="digits", tokens="reduced")
+            long = pool.submit(service.client.post, path, params=vectors, files=images)
+            service.until(lambda: service.metric("images_total", task="digits", tokens="reduced") == before + 64)
+            one = service.classify(pictures.png(3), **vectors).json()
+            assert not long.done()
+        many = long.result().json()
+    assert [len(many[name]) for name in ("predictions", "probabilities", "logits", "embedding")] == [64] * 4
+    assert many["logits"][3] == pytest.approx(one["logits"][0], abs=1e-5)

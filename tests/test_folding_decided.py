@@ -88,6 +88,18 @@ def test_batches_of_its_own_while_it_is_folded_do_not_say_how_others_would_be(
         assert not part.folded(task)
 
 
+def test_a_file_that_could_not_be_read_is_tried_again(small_files: Files, tmp_path: Path) -> None:
+    with parts(small_files, calibration_repeats=0) as part:
+        file = write_foldable(tmp_path, "hot")
+        hot, moved = part.serve(file), tmp_path / "moved"
+        file.rename(moved)
+        part.count(hot, 16)
+        assert not part.folded(hot)
+        moved.rename(file)
+        part.count(hot, 1008)  # told to be hot again
+        assert part.folded(hot)
+
+
 @pytest.fixture(scope="module")
 def size(small_files: Files, tmp_path_factory: pytest.TempPathFactory) -> int:
     """Bytes of an instance of a task as `write_foldable` writes it by default."""

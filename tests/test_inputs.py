@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from asgi import incoming, multipart, request
+from busy import taken
 from starlette.requests import Request
 
 from service.deadline import Deadline
@@ -24,6 +24,7 @@ from service.errors import (
     TooLargeError,
     UnsupportedTypeError,
 )
+from service.fair_threads import FairThreads
 from service.inputs import BodyReader
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +38,7 @@ IMAGES = [b"one", bytes(range(256)), b"--frontier\r\r\n\r\n--frontie"]
 @pytest.fixture
 def reader() -> Iterator[BodyReader]:
     with ThreadPoolExecutor(1) as pool:
-        yield BodyReader(MAX_BODY, MAX_IMAGES, pool)
+        yield BodyReader(MAX_BODY, MAX_IMAGES, FairThreads(pool, 1))
 
 
 async def read(reader: BodyReader, incoming: Request) -> list[bytes]:
@@ -146,24 +147,15 @@ async def test_a_client_that_stops_sending_is_not_waited_for(
 
 
 async def test_a_body_that_arrived_is_not_said_to_be_missing_when_its_parsing_has_to_wait(reader: BodyReader) -> None:
-    free = threading.Event()
-    reader.pool.submit(free.wait)
-    try:
-        with pytest.raises(DeadlineExceededError, match=r"no answer was ready within 0\.1 seconds"):
-            await reader.read(request([encoded(b"x")], "application/json"), Deadline.after(0.1))
-    finally:
-        free.set()
+    late = r"no answer was ready within 0\.1 seconds"
+    with taken(reader.texts.pool), pytest.raises(DeadlineExceededError, match=late):
+        await reader.read(request([encoded(b"x")], "application/json"), Deadline.after(0.1))
 
 
 async def test_a_client_that_leaves_while_its_body_waits_to_be_parsed_is_gone(reader: BodyReader) -> None:
     events = [{"type": "http.request", "body": encoded(b"x"), "more_body": False}, {"type": "http.disconnect"}]
-    free = threading.Event()
-    reader.pool.submit(free.wait)
-    try:
-        with pytest.raises(ClientGoneError):
-            await read(reader, incoming(events, "application/json"))
-    finally:
-        free.set()
+    with taken(reader.texts.pool), pytest.raises(ClientGoneError):
+        await read(reader, incoming(events, "application/json"))
 
 
 async def test_a_client_that_leaves_while_sending_is_gone(reader: BodyReader) -> None:

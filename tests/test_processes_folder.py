@@ -79,3 +79,14 @@ def test_one_that_starts_later_is_told_what_it_missed(files: Files, tmp_path: Pa
         first.until(lambda: told(first, "digits")["generation"] == 2)
         with serving(settings, Peers(tmp_path, 1, 2)) as second:
             until_both((first, second), "digits", digest=hashlib.sha256(data).hexdigest(), generation=2)
+
+
+def test_what_was_there_only_when_the_other_looked_is_gone_in_both(files: Files, tmp_path: Path) -> None:
+    settings = small_settings(files, admin_key=KEY)
+    replace(files, "letters", task_file(tmp_path, "letters"))
+    with serving(settings, Peers(tmp_path, 1, 2)) as second:
+        assert told(second, "letters")["state"] == "loaded"
+        (files.tasks / "letters.safetensors").unlink()
+        with serving(settings, Peers(tmp_path, 0, 2)) as first:
+            until_both((first, second), "letters", error_type="unknown_task")
+            assert told(second, "digits")["state"] == "loaded"

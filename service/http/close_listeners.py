@@ -32,9 +32,10 @@ async def close_listeners(servers: Sequence[asyncio.Server], protocol: Callable[
 
 
 def _accept_all(listening: int) -> list[socket.socket]:
-    """The connections in the accept queue of the socket with this file descriptor, at most `_BACKLOG`."""
+    """The connections in the accept queue of the socket with this file descriptor, at most `_BACKLOG`; fewer if there
+    are no descriptors for them."""
     connections = []
-    with socket.socket(fileno=os.dup(listening)) as listener, suppress(OSError):
+    with suppress(OSError), socket.socket(fileno=os.dup(listening)) as listener:
         listener.setblocking(False)
         for _ in range(_BACKLOG):
             connection, _ = listener.accept()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.types import Scope
 
 from service.errors import BadRequestError, HeadTooLargeError
@@ -13,7 +15,8 @@ MAX_HEAD_BYTES = 16 * 2**10  # of path, query and headers together
 MAX_HEADERS = 100
 MAX_PARAMETERS = 100
 
-_ENCODED_SLASH = b"%2f"
+# A slash, or a character that never needs to be encoded (RFC 3986, section 2.3).
+_ENCODED = re.compile(rb"%(?:2[dDeEfF]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
 _UNSEEN = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0))))
 _LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -34,16 +37,18 @@ def check_head(scope: Scope) -> None:
     Raises:
         BadRequestError: if it has both Content-Length and Transfer-Encoding: a proxy that went by the other one may
             have taken for a part of the body what here is the next request (RFC 9112, section 6.1). The connection then
-            ends. Or if its path has an encoded slash or a control character: routes are matched by the decoded path,
-            but the access rules of a proxy by the path as it was sent.
+            ends. Or if its path has an encoded slash, an encoded character that needs no encoding, or a control
+            character: routes are matched by the decoded path, but the access rules of a proxy by the path as it was
+            sent.
         HeadTooLargeError: if it has more headers, parameters or bytes before its body than are accepted.
     """
     headers, query = scope["headers"], scope["query_string"]
     if _LENGTHS.issubset(name for name, _ in headers):
         message = "the request has both Content-Length and Transfer-Encoding; one of them says where its body ends"
         raise BadRequestError(message, {"connection": "close"})
-    if _ENCODED_SLASH in scope.get("raw_path", b"").lower() or not _UNSEEN.isdisjoint(scope["path"]):
-        raise BadRequestError("the path has an encoded slash or a control character, as no path of the service has")
+    if _ENCODED.search(scope.get("raw_path", b"")) or not _UNSEEN.isdisjoint(scope["path"]):
+        what = "an encoded slash, letter, digit, '-', '.', '_' or '~', or a control character"
+        raise BadRequestError(f"the path has {what}, as no path of the service has")
     if len(headers) > MAX_HEADERS:
         raise HeadTooLargeError(f"the request has {len(headers)} headers; the limit is {MAX_HEADERS}")
     if query.count(b"&") >= MAX_PARAMETERS:

@@ -18,7 +18,7 @@ from service.tasks.entry import EntrySnapshot
 
 logger = logging.getLogger(__name__)
 
-CHANGE = "change"
+CHANGE, NAMES = "change", "names"
 
 # Seconds until a change that a process did not follow is sent again: at first, and at most after doubling each time.
 _SOONEST, _LATEST = 1.0, 60.0
@@ -72,8 +72,8 @@ class Changes:
         # Changes are sent one at a time, so that none overtakes another.
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
-        # The last state of each task that all others have; and the tasks whose state is still to be sent.
-        self._followed: dict[str, _State] = {}
+        # The last state of each task that all others have, None if it is not known; and those still to be sent.
+        self._followed: dict[str, _State | None] = {}
         self._behind: dict[str, _Retry] = {}
 
     @property
@@ -112,11 +112,13 @@ class Changes:
     async def share(self) -> None:
         """Until it is cancelled, tells the others of what was announced, and again of what one did not follow."""
         await self._runtime.warm.wait()
-        for entry in self._runtime.catalog.entries.all():  # each has read the folder by itself
-            self.announce(entry.name)
+        met = False
         while True:
             self._news.clear()
             try:
+                if not met:
+                    await self._meet()
+                    met = True
                 await self._share()
             except NotReadyError:  # one that still starts is told once it is there, and so is one that hangs
                 await asyncio.sleep(_LOOK)
@@ -126,6 +128,22 @@ class Changes:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SOONEST):
                     await self._news.wait()
+
+    async def _meet(self) -> None:
+        """Announces all that any of the processes has: each has read the folder by itself, and not at the same time."""
+        await self._require_ready()
+        names = set(self._runtime.catalog.entries.names())
+        for answer in await self._peers.ask(NAMES):
+            if not isinstance(answer, PeerMessage):
+                raise NotReadyError("one of the processes cannot be asked", passing=True)
+            names.update(answer.head)
+        for task in names:
+            self._followed.setdefault(task, None)
+            self.announce(task)
+
+    async def names(self, _: PeerMessage) -> PeerMessage:
+        """The names of the tasks that this process has."""
+        return PeerMessage(sorted(self._runtime.catalog.entries.names()))
 
     async def _share(self) -> None:
         for task in sorted(self._behind):

@@ -11,7 +11,7 @@ from functools import partial
 from prometheus_client.registry import Collector
 
 from service.errors import NotReadyError
-from service.processes.changes import CHANGE, Changes
+from service.processes.changes import CHANGE, NAMES, Changes
 from service.processes.messages import PeerMessage
 from service.processes.peers import AT_ONCE, Answer, Peers, Silence
 from service.processes.sums import Sums, pack
@@ -58,6 +58,7 @@ class Cluster:
             _METRICS: self._own_metrics,
             _DRAINED: self._own_end,
             CHANGE: self.changes.follow,
+            NAMES: self.changes.names,
         }
         async with self._peers.answering({**own, **further}):
             yield

@@ -20,6 +20,7 @@ _LARGEST = frozenset(
         "fpet_queue_fill",
         "fpet_task_bytes",
         "fpet_tasks",
+        "fpet_tasks_answering",
         "fpet_trial_forwards_per_second",
         "process_max_fds",  # each process has its own
         "process_open_fds",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -19,6 +19,8 @@ from service.model.work import Output, top_indices
 from service.routes.dependencies import DeadlineHeader, deadline_after, require_single, runtime_of
 from service.routes.described import IMAGES_BODY, TIMES, DescribedInferenceRoute, errors, with_headers
 from service.routes.reporting import note, timing_headers, timings
+from service.routes.writing import written
+from service.runtime import Runtime
 from service.schemas import Classification, Classifications, Prediction, TokenCounts, Vector
 
 router = APIRouter(tags=["classify"], route_class=DescribedInferenceRoute)
@@ -70,10 +72,9 @@ async def classify(
     request: Request, task: str, options: Annotated[Options, Query()], x_deadline_ms: DeadlineHeader = None
 ) -> Response:
     """Labels images with a task's labels. Answers carry their times (ms), token counts and digest as headers too."""
-    (answer,) = await _classify(request, [task], options, x_deadline_ms)
-    return Response(
-        _json(answer), media_type=JSON, headers=timing_headers(answer.digest, answer.tokens, answer.timings_ms)
-    )
+    (answer,), text = await _classify(request, [task], options, x_deadline_ms, lambda answers: answers[0])
+    headers = timing_headers(answer.digest, answer.tokens, answer.timings_ms)
+    return Response(text, media_type=JSON, headers=headers)
 
 
 @router.post(
@@ -86,25 +87,29 @@ async def classify_by_many(
     request: Request, options: Annotated[ManyOptions, Query()], x_deadline_ms: DeadlineHeader = None
 ) -> Response:
     """Labels images with the labels of several tasks. Each image is decoded once."""
-    answers = await _classify(request, options.tasks, options, x_deadline_ms)
-    return Response(_json(Classifications(results=answers)), media_type=JSON)
+    _, text = await _classify(
+        request, options.tasks, options, x_deadline_ms, lambda answers: Classifications(results=answers)
+    )
+    return Response(text, media_type=JSON)
 
 
 async def _classify(
-    request: Request, names: Sequence[str], options: Options, milliseconds: float | None
-) -> list[Classification]:
+    request: Request,
+    names: Sequence[str],
+    options: Options,
+    milliseconds: float | None,
+    document: Callable[[list[Classification]], BaseModel],
+) -> tuple[list[Classification], str]:
+    """The answer of each task, and as JSON the document that is made of them."""
     loop = asyncio.get_running_loop()
     arrived = loop.time()
     runtime = runtime_of(request)
     deadline = deadline_after(milliseconds, runtime)
     require_single(request)
     runtime.require_ready()
-    tasks = [runtime.catalog.entries.loaded(name) for name in names]
-    top_k = [_top_k(options, task) for task in tasks]
-    if len(tasks) > runtime.settings.max_images:  # not to be cured by other images, or fewer
-        raise InvalidRequestError(f"query.tasks: {len(tasks)} tasks; the limit is {runtime.settings.max_images}")
+    tasks, top_k = _asked(runtime, names, options)
     with runtime.inferences.admitted(tasks) as reservation:
-        images = await runtime.reader.read(request, deadline)
+        images = await runtime.reader.read(request, deadline, names[0])
         _require_few(len(images), len(tasks), runtime.settings.max_images)
         reduced = options.tokens == "reduced"
         inferences = await unless_gone(
@@ -112,10 +117,26 @@ async def _classify(
         )
     for task, inference in zip(tasks, inferences, strict=True):
         note(request, task, inference)
-    return [
-        _answer(task, inference, k, options.outputs, loop.time() - arrived)
-        for task, inference, k in zip(tasks, inferences, top_k, strict=True)
-    ]
+    total = loop.time() - arrived
+
+    def write() -> tuple[list[Classification], str]:
+        answers = [
+            _answer(task, inference, k, options.outputs, total)
+            for task, inference, k in zip(tasks, inferences, top_k, strict=True)
+        ]
+        return answers, document(answers).model_dump_json(by_alias=True, exclude_none=True)
+
+    of_an_image = sum(k + len(options.outputs) * len(task.header.labels) for k, task in zip(top_k, tasks, strict=True))
+    return await written(runtime, names[0], len(images) * of_an_image, write)
+
+
+def _asked(runtime: Runtime, names: Sequence[str], options: Options) -> tuple[list[LoadedTask], list[int]]:
+    """The tasks, and how many labels of each."""
+    tasks = [runtime.catalog.entries.loaded(name) for name in names]
+    top_k = [_top_k(options, task) for task in tasks]
+    if len(tasks) > runtime.settings.max_images:  # not to be cured by other images, or fewer
+        raise InvalidRequestError(f"query.tasks: {len(tasks)} tasks; the limit is {runtime.settings.max_images}")
+    return tasks, top_k
 
 
 def _require_few(images: int, tasks: int, limit: int) -> None:
@@ -135,10 +156,6 @@ def _answer(
         timings_ms=timings(inference, total),
         **{name: [getattr(output, name).tolist() for output in inference.outputs] for name in vectors},
     )
-
-
-def _json(answer: BaseModel) -> str:
-    return answer.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def _top_k(options: Options, task: LoadedTask) -> int:

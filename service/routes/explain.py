@@ -59,7 +59,7 @@ async def explain(
     picture, numbers = partial(_picture, runtime.engine.backbone), partial(_numbers, loaded)
     media_type, show = (_PNG, picture) if options.format == "png" else (JSON, numbers)
     with runtime.explanations.admitted():
-        images = await runtime.reader.read(request, deadline)
+        images = await runtime.reader.read(request, deadline, task)
         if len(images) > 1:
             raise InvalidRequestError(f"{len(images)} images; one is explained at a time")
         try:

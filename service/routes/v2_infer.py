@@ -18,6 +18,7 @@ from service.routes.dependencies import DeadlineHeader, application_of, deadline
 from service.routes.described import BINARY, TIMES, DescribedInferenceRoute, content_of, errors, with_headers
 from service.routes.reporting import note, timing_headers, timings
 from service.routes.v2 import AT_VERSION, MODEL, VERSION, ModelDep
+from service.routes.writing import written
 from service.runtime import Runtime
 from service.schemas import TokenCounts
 from service.v2.answer import answer
@@ -72,7 +73,8 @@ async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader 
         deadline = _sooner(deadline, question.timeout)
         inference = await unless_gone(request, _run(reservation, task, question, runtime, deadline))
     note(request, task, inference)
-    answered = answer(task, question, inference.outputs)
+    values = len(inference.outputs) * len(task.header.labels) * len(question.outputs)
+    answered = await written(runtime, task.header.name, values, lambda: answer(task, question, inference.outputs))
     tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
     headers = timing_headers(task.digest, tokens, timings(inference, loop.time() - arrived))
     if answered.header_length is None:
@@ -80,14 +82,12 @@ async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader 
     return Response(answered.body, media_type=BYTES, headers=headers | {HEADER_LENGTH: str(answered.header_length)})
 
 
-async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
+async def _inflated(request: Request, body: bytes, task: LoadedTask, runtime: Runtime) -> bytes:
     """The body as its Content-Encoding says, of which what it grows by takes room too."""
     encoding = request.headers.get("content-encoding")
     if encoding is None:
         return body
-    inflated = await asyncio.get_running_loop().run_in_executor(
-        runtime.reader.pool, inflate, body, encoding, runtime.settings.max_body
-    )
+    inflated = await runtime.texts.call(task.header.name, inflate, body, encoding, runtime.settings.max_body)
     application_of(request).body_budget.take(Exchange.of(request), max(0, len(inflated) - len(body)))
     return inflated
 
@@ -95,9 +95,9 @@ async def _inflated(request: Request, body: bytes, runtime: Runtime) -> bytes:
 async def _parse(request: Request, body: bytes, task: LoadedTask, runtime: Runtime, deadline: Deadline) -> Question:
     limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
     async with deadline.limit():  # parsing waits for a thread, as decoding does
-        body = await _inflated(request, body, runtime)
-        return await asyncio.get_running_loop().run_in_executor(
-            runtime.reader.pool, read_request, body, request.headers.get(HEADER_LENGTH), limits
+        body = await _inflated(request, body, task, runtime)
+        return await runtime.texts.call(
+            task.header.name, read_request, body, request.headers.get(HEADER_LENGTH), limits
         )
 
 
