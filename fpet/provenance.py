@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from fpet import __version__
 from fpet.data import Dataset
 from fpet.header import TaskHeader
 
 
 def versions() -> dict[str, str]:
-    """The versions of the libraries that the numbers of a file depend on."""
-    return {name: version(name) for name in ("torch", "timm")}
+    """The versions of what the numbers of a file depend on."""
+    return {"fpet": __version__} | {name: version(name) for name in ("torch", "timm")}
 
 
 def data_name(header: TaskHeader) -> str:

@@ -128,10 +128,12 @@ class _Modules(NamedTuple):
 
 
 def _new_modules(adapter: Method, reducer: Method, head: HeadSpec, classes: int, geometry: Geometry) -> _Modules:
+    # The reducer last: with one seed, adapter and head begin alike whatever the reduction.
     adapting = build_adapter(adapter.kind, geometry, adapter.arguments)
+    classifying = LowBitLinear(geometry.embed_dim, classes, head.bits, head.bias)
     layout = Layout.of(geometry, adapting.num_prompts)
     reducing = build_reducer(reducer.kind, geometry, layout, reducer.arguments)
-    return _Modules(adapting, reducing, LowBitLinear(geometry.embed_dim, classes, head.bits, head.bias))
+    return _Modules(adapting, reducing, classifying)
 
 
 def task_on_meta(header: TaskHeader, geometry: Geometry) -> nn.ModuleDict:

@@ -35,6 +35,7 @@ class AdaptedViT(nn.Module):
 
     Raises:
         UnsupportedError: if adapter and reducer cannot go together.
+        ValueError: if `drop_path` is not in [0, 1).
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class AdaptedViT(nn.Module):
         self.adapter = adapter
         self.reducer = reducer
         self.head = head
+        if not 0 <= drop_path < 1:
+            raise ValueError(f"drop_path = {drop_path} should be in [0, 1)")
         rates = torch.linspace(0, drop_path, backbone.geometry.depth, dtype=torch.float32).tolist()
         self.drop_path = nn.ModuleList(DropPath(rate) for rate in rates)
 
@@ -81,6 +84,15 @@ class AdaptedViT(nn.Module):
     def trainable(self) -> nn.ModuleDict:
         """The modules that train and that a task file stores, by the names that they have there."""
         return nn.ModuleDict({"adapter": self.adapter, "reducer": self.reducer, "head": self.head})
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """What trains, as groups for an optimiser: the parameters of methods that must not decay, such as SSF's factors
+        and LTMP's thresholds, have a weight decay of 0."""
+        methods = (method for method in (self.adapter, self.reducer) if not method.decays)
+        kept = [parameter for method in methods for parameter in method.parameters()]
+        others = [value for value in self.trainable().parameters() if not any(value is one for one in kept)]
+        groups = {"params": others, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}
+        return [group for group in groups if group["params"]]
 
     def unreduced(self) -> AdaptedViT:
         """The same task without token reduction or stochastic depth; adapter and head are shared, with their mode."""

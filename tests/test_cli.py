@@ -10,6 +10,7 @@ import torch
 
 from fpet.cli import main
 from fpet.errors import TaskError
+from fpet.hardware import cpu
 from fpet.hardware.precision import slowness
 from fpet.header import Method
 from fpet.task import Task
@@ -57,6 +58,8 @@ def test_training_writes_the_task_and_where_it_comes_from(task: Path) -> None:
     assert len(provenance["data"]["sha256"]) == 64
     assert provenance["recipe"] == Recipe(epochs=2, warmup_epochs=0, lr=0.01, batch_size=100).numbers()
     assert provenance["epoch"] == 2
+    assert (provenance["processes"], provenance["device"]) == (1, cpu.name())
+    assert provenance["versions"].keys() == {"fpet", "torch", "timm"}
     assert provenance["test"]["images"] == 597
     assert (provenance["test"]["tokens_in"], provenance["test"]["tokens_out"]) == (17, 9)
     assert sorted(path.name for path in task.parent.iterdir()) == ["digits.csv", "digits.safetensors"]

@@ -11,14 +11,26 @@ from small import small_backbone
 _TELL = """
 import torch
 from fpet.hardware.gpu import configure
+{before}
 configure({device!r})
-print(torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cudnn.allow_tf32)
+cudnn = torch.backends.cudnn
+print(torch.backends.cuda.cudnn_sdp_enabled(), cudnn.allow_tf32, cudnn.conv.fp32_precision)
 """
+_ASKED_FOR = "torch.backends.fp32_precision = 'tf32'"
 
 
-@pytest.mark.parametrize(("device", "left"), [("cpu", "True True"), ("cuda:1", "False False")])
-def test_configure_turns_off_cudnn_sdp_and_tf32(device: str, left: str) -> None:
-    told = subprocess.check_output([sys.executable, "-W", "error", "-c", _TELL.format(device=device)], text=True)
+@pytest.mark.parametrize(
+    ("before", "device", "left"),
+    [
+        ("", "cpu", "True True tf32"),
+        ("", "cuda:1", "False False ieee"),
+        (_ASKED_FOR, "cuda:1", "False False ieee"),
+        (_ASKED_FOR.replace("backends", "backends.cudnn"), "cuda:1", "False False ieee"),
+    ],
+)
+def test_configure_turns_off_cudnn_sdp_and_tf32(before: str, device: str, left: str) -> None:
+    tell = _TELL.format(before=before, device=device)
+    told = subprocess.check_output([sys.executable, "-W", "error", "-c", tell], text=True)
     assert told.strip() == left
 
 

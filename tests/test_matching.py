@@ -189,3 +189,17 @@ def test_the_gradient_stop_keeps_the_matching_from_the_keys(stop_gradient: bool)
     merged, _ = reducer.train().blocks[0](Tokens(torch.randn(1, 50, 48), None), key, key)
     merged.square().sum().backward()
     assert (key.grad is None) == stop_gradient
+
+
+def test_the_refinement_learns_in_evaluation_mode_too() -> None:
+    """Whoever switches dropout off by it trains on."""
+    geometry = backbone_of((7, 7), "class token").geometry
+    torch.manual_seed(0)
+    reducer = build_reducer("bdm", geometry, Layout.of(geometry), {"block": 0, "dropout": 0.0})
+    tokens, key = Tokens(torch.randn(1, 50, 48), None), torch.randn(1, 3, 50, 16)
+    gradients = []
+    for training in (True, False):
+        merged, _ = reducer.train(training).blocks[0](tokens, key, key)
+        gradients.append(torch.autograd.grad(merged.square().sum(), list(reducer.parameters())))
+    assert all(one.abs().sum() > 0 for one in gradients[0])
+    assert all(map(torch.equal, *gradients))

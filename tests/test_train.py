@@ -282,3 +282,16 @@ def test_the_saved_task_answers_like_the_trained_model(backbone: Backbone, digit
     images = header.preprocessing.normalize(digits.val.resized(header.preprocessing).images, torch.float32)
     with torch.inference_mode():
         assert torch.equal(served(images), trained.model(images))
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), METHODS, ids=lambda method: method.kind)
+def test_with_one_seed_adapter_and_head_begin_alike_whatever_the_reduction(
+    adapter: Method, reducer: Method, backbone: Backbone
+) -> None:
+    begun = []
+    for method in (reducer, Method("none")):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = new_model(small_header(backbone, adapter, method), backbone)
+        begun.append({**model.adapter.state_dict(), **model.head.state_dict()})
+    torch.testing.assert_close(*begun, rtol=0, atol=0)

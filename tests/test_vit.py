@@ -152,6 +152,12 @@ def test_stochastic_depth_rises_from_zero() -> None:
     assert rates == pytest.approx([0, 0.25, 0.5])
 
 
+@pytest.mark.parametrize("rate", [-0.5, 1.0, 1.5, float("nan")])
+def test_a_rate_of_stochastic_depth_that_is_none_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match=rf"drop_path = {rate} should be in \[0, 1\)"):
+        small_model(drop_path=rate)
+
+
 @pytest.mark.parametrize("adapter", ["lora", "adaptformer"])
 def test_stochastic_depth_drops_both_branches_but_not_what_stands_beside_them(adapter: str) -> None:
     model = small_model("none", adapter)

@@ -17,3 +17,8 @@ def configure(device: torch.device | str) -> None:
     if torch.device(device).type == "cuda":
         torch.backends.cuda.enable_cudnn_sdp(False)
         torch.backends.cudnn.allow_tf32 = False
+        # What was chosen by newer settings, which older torches lack, has precedence; and unless the kinds agree, that
+        # above cannot be read any more.
+        for kind in ("conv", "rnn"):
+            if (settings := getattr(torch.backends.cudnn, kind, None)) is not None:
+                settings.fp32_precision = "ieee"

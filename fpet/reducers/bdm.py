@@ -44,7 +44,7 @@ class MatchingBlock(BipartiteBlock):
         with torch.autocast(tokens.x.device.type, enabled=False):
             metric = key.detach() if self.stop_gradient else key
             scores = cosine_scores(self.refine(mean_over_heads(metric)), self.a, self.b)
-            return merge(tokens, assign(scores, differentiable=self.training), self.a, self.b)
+            return merge(tokens, assign(scores, differentiable=scores.requires_grad), self.a, self.b)
 
 
 class BDM(ReducerAtBlocks):

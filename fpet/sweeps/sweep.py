@@ -22,7 +22,7 @@ from fpet.errors import BusyError, DataError, FpetError, TaskError, UnsupportedE
 from fpet.evaluation import Evaluation
 from fpet.files import make_folder
 from fpet.flops import macs
-from fpet.hardware import cpu
+from fpet.hardware.devices import device_name
 from fpet.hardware.room import lacked_memory
 from fpet.locks import sole_writer
 from fpet.sweeps.jobs import KEY, Job, jobs, new_task
@@ -149,7 +149,7 @@ def _fit(job: Job, dataset: Dataset, backbone: Backbone, folder: Path) -> Fitted
 
 def _planned(job: Job, backbone: Backbone) -> Row:
     """What is known of a run before it starts."""
-    method, device = job.method, backbone.device
+    method = job.method
     return Row(
         run=job.key,
         data=job.data,
@@ -161,7 +161,7 @@ def _planned(job: Job, backbone: Backbone) -> Row:
         head_bits=method.head_bits,
         search_scale=json.dumps(method.scales),
         backbone=f"{backbone.architecture} {backbone.fingerprint[:KEY]}",
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu.name(),
+        device=device_name(backbone.device),
         threads=torch.get_num_threads(),
         fpet=__version__,
         torch=version("torch"),

@@ -9,6 +9,7 @@ from typing import Any
 from fpet.data import Dataset
 from fpet.errors import DataError
 from fpet.evaluation import Evaluation
+from fpet.hardware.devices import device_name
 from fpet.json_values import check_json
 from fpet.provenance import versions
 from fpet.training.recipe import Recipe
@@ -16,7 +17,7 @@ from fpet.training.run import Trained
 
 
 def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evaluation) -> dict[str, Any]:
-    """The provenance of a task header, JSON only: data, recipe, chosen epoch, accuracies (0 to 1), versions, date."""
+    """The provenance of a task header, JSON only: data, recipe, chosen epoch, accuracies (0 to 1), on what, date."""
     return {
         "data": {
             "name": dataset.name,
@@ -31,6 +32,8 @@ def provenance(dataset: Dataset, recipe: Recipe, trained: Trained, tested: Evalu
         "epoch": trained.epoch,
         "validation": {"accuracy": trained.accuracy, "loss": trained.loss},
         "test": dataclasses.asdict(tested),
+        "processes": trained.processes,
+        "device": device_name(trained.model.backbone.device),
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
     }

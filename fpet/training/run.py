@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ class Trained:
 
     epoch: counted from 1; accuracy: on the validation images, 0 to 1; loss: their mean cross-entropy, in nats.
     seconds: of each epoch, with its validation. memory: in bytes; on a GPU the most that was allocated, else what
-    autograd keeps for the backward pass of one step.
+    autograd keeps for the backward pass of one step. processes: that shared the run.
     """
 
     model: AdaptedViT
@@ -50,6 +49,7 @@ class Trained:
     loss: float
     seconds: tuple[float, ...]
     memory: int
+    processes: int
 
 
 class Run:
@@ -83,7 +83,7 @@ class Run:
         torch.manual_seed(recipe.seed)
         self.model = new_model(header, backbone, drop_path=recipe.drop_path)
         self.tuned = self.model.trainable()
-        self.optimizer = torch.optim.AdamW(_decayed(self.model, recipe.weight_decay), lr=recipe.lr, fused=True)
+        self.optimizer = torch.optim.AdamW(self.model.parameter_groups(recipe.weight_decay), lr=recipe.lr, fused=True)
         data, val = dataset.train.resized(header.preprocessing), dataset.val.resized(header.preprocessing)
         self.identity = run_identity(header, recipe, data, val)
         self.data, self.val = data.to(self.device), val.to(self.device)
@@ -123,7 +123,7 @@ class Run:
         best, memory = self.best, self.step_memory()
         seconds = tuple(row["seconds"] or 0.0 for row in self.log)
         self.tuned.load_state_dict(best.weights)
-        return Trained(self.model.eval(), best.epoch, best.accuracy, best.loss, seconds, memory)
+        return Trained(self.model.eval(), best.epoch, best.accuracy, best.loss, seconds, memory, self.group.size)
 
     def advance(self, on_step: Callable[[], object]) -> None:
         """Trains for one epoch, calling `on_step` after each step, validates if it is time to, and logs both.
@@ -239,11 +239,3 @@ def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocas
     exact = dtype is torch.float32
     autocast = torch.autocast(device.type, None if exact else dtype, enabled=not exact)
     return autocast, torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
-
-
-def _decayed(model: AdaptedViT, weight_decay: float) -> list[dict[str, Any]]:
-    """The optimiser's parameter groups: those with weight decay, and those of methods without it."""
-    kept = [value for method in (model.adapter, model.reducer) if not method.decays for value in method.parameters()]
-    others = [value for value in model.trainable().parameters() if not any(value is one for one in kept)]
-    groups = {"params": others, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}
-    return [group for group in groups if group["params"]]
