@@ -69,6 +69,14 @@ def test_a_box_is_enlarged_as_torch_enlarges_it() -> None:
     assert views.dtype == torch.uint8
 
 
+def test_a_white_image_stays_white() -> None:
+    """Beyond the border of an image nothing is seen."""
+    white = torch.full((200, 3, 12, 20), 255, dtype=torch.uint8)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        assert torch.equal(augmented(white, hflip=0.5, crop_scale=0.05), white)
+
+
 @pytest.mark.parametrize("shape", [(16, 16), (12, 20)])
 def test_boxes_lie_in_the_image_with_areas_and_shapes_of_inception(shape: tuple[int, int]) -> None:
     with torch.random.fork_rng(devices=[]):
