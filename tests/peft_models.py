@@ -11,7 +11,14 @@ from peft import LoraConfig, get_peft_model
 from small import ARCHITECTURE, ARGUMENTS
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import DeiTConfig, DeiTForImageClassification, ViTConfig, ViTForImageClassification
+from transformers import (
+    DeiTConfig,
+    DeiTForImageClassification,
+    TimmWrapperConfig,
+    TimmWrapperForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 from fpet.backbone import create_backbone, load_backbone, save_backbone
 from fpet.cli import main
@@ -37,6 +44,14 @@ HUGGING_FACE: dict[str, tuple[type[Any], type[Any]]] = {
 def timm_model() -> nn.Module:
     torch.manual_seed(0)
     return timm.create_model(ARCHITECTURE, num_classes=CLASSES, **ARGUMENTS)
+
+
+def wrapped_timm_model() -> Any:
+    """The same model in transformers."""
+    config = TimmWrapperConfig(architecture=ARCHITECTURE, num_labels=CLASSES, model_args=ARGUMENTS)
+    model = TimmWrapperForImageClassification(config)
+    model.timm_model.load_state_dict(timm_model().state_dict())
+    return model
 
 
 def hugging_face_model(kind: str = "vit") -> Any:

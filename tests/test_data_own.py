@@ -108,6 +108,7 @@ def picture(pixels: torch.Tensor) -> Image.Image:
         ({"test": (split_of(6, 7)[0], [False, True])}, "^test: the targets of 2 pictures are int64"),
         ({"test": ([io.BytesIO(pictures.png())], [0])}, "cannot read image 0: an open file can be read only once"),
         ({"test": (torch.zeros(2, 3, 0, 4).byte(), [0, 1])}, "pictures as a tensor are uint8"),
+        ({"test": (split_of(6, 7)[0], ["a", "b"])}, "^test: targets are the places of labels, from 0, not their names"),
         ({"test": (split_of(6, 7)[0], [0, 2])}, "^test: targets of 2 classes are 0 to 1, not 2"),
         ({"test": (torch.zeros(2, 3, 4, 4), [0, 1])}, "pictures as a tensor are uint8"),
         ({"test": (torch.zeros(2, 4, 4, 3).byte(), [0, 1])}, "pictures as a tensor are uint8"),

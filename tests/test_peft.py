@@ -20,6 +20,7 @@ from peft_models import (
     save_timm_backbone,
     timm_model,
     tuned,
+    wrapped_timm_model,
 )
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -54,6 +55,16 @@ def test_lora_on_a_timm_vit_answers_alike_and_comes_back(targets: list[str], rsl
     assert all(torch.equal(before[name], after[name]) for name in before)
     loaded = PeftModel.from_pretrained(timm_model(), tmp_path / "back")
     torch.testing.assert_close(logits_of(loaded), expected, rtol=0, atol=1e-5)
+
+
+def test_lora_on_a_timm_vit_that_transformers_wraps_answers_alike(tmp_path: Path) -> None:
+    """As `from_pretrained("timm/...")` makes it."""
+    backbone, task = save_timm_backbone(timm_model(), tmp_path / "backbone.safetensors"), tmp_path / "task.safetensors"
+    model = tuned(wrapped_timm_model(), "head", ["qkv", "fc1"])
+    model.save_pretrained(tmp_path / "peft")
+    assert all("timm_model" in name for name in load_file(tmp_path / "peft" / "adapter_model.safetensors"))
+    convert(tmp_path / "peft", task, "--backbone", str(backbone))
+    torch.testing.assert_close(logits_of_task(task, backbone), logits_of(model), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", HUGGING_FACE)
@@ -199,7 +210,10 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Tensor]], None], st
         renamed("blocks.1.", "blocks.2."),
         "'blocks.2.attn.qkv.lora_A.weight' is not covered: the backbone has 2 blocks, from 0",
     ),
-    "a block left out": (without("blocks.1.mlp"), "fc1 is adapted in some blocks, but not in block 1"),
+    "a block left out": (
+        without("blocks.1.mlp"),
+        "fc1 is adapted in some blocks, but not in block 1; the backbone has 2",
+    ),
     "half of a pair": (without("blocks.1.mlp.fc1.lora_A"), "'adapter.blocks.1.layers.fc1.down.weight' is missing"),
     "another tensor": (renamed("head.bias", "norm.bias"), "'norm.bias' is not covered: it is no LoRA"),
     "no head": (without("head"), "there is no classifier"),

@@ -65,14 +65,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.predictions is not None:
         options.refuse_existing(arguments.predictions, option="--predictions")
     task = options.task(arguments)
-    dataset = _dataset(arguments, task)
-    _check_fits(task, dataset)
-    if arguments.baseline:
-        check_baseline(dataset)
     backbone = options.backbone(arguments)
     dtype = options.precision(arguments)
     backbone.move(arguments.device, dtype)
     model = task.build(backbone)
+    # What is wrong with the model should show before all pictures are decoded.
+    dataset = _dataset(arguments, task)
+    _check_fits(task, dataset)
+    if arguments.baseline:
+        check_baseline(dataset)
     found = answers(model, dataset.test, task.header.preprocessing, arguments.batch_size)
     counted = tally(model, dataset.test, found)
     evaluation = summary(model, counted)

@@ -42,11 +42,12 @@ _TRANSFORMERS_4 = {
 }
 
 TIMM = Names("blocks.{}", _TIMM, "head")
+WRAPPED_TIMM = Names("timm_model.blocks.{}", _TIMM, "timm_model.head")  # in transformers' TimmWrapper
 VIT = Names("vit.layers.{}", _TRANSFORMERS, "classifier")
 DEIT = Names("deit.layers.{}", _TRANSFORMERS, "classifier")
 VIT_4 = Names("vit.encoder.layer.{}", _TRANSFORMERS_4, "classifier")
 DEIT_4 = Names("deit.encoder.layer.{}", _TRANSFORMERS_4, "classifier")
-ALL = (TIMM, VIT, DEIT, VIT_4, DEIT_4)
+ALL = (TIMM, WRAPPED_TIMM, VIT, DEIT, VIT_4, DEIT_4)
 
 
 def places(depth: int, libraries: Sequence[Names] = ALL) -> dict[str, tuple[int, str]]:

@@ -18,7 +18,7 @@ from fpet.backbone import Backbone
 from fpet.backbone_files.limits import FLOATS, MOST_BLOCKS
 from fpet.convert.counterpart import refuse_without_counterpart
 from fpet.convert.fields import Fields
-from fpet.convert.names import ALL, TIMM, places
+from fpet.convert.names import ALL, TIMM, WRAPPED_TIMM, places
 from fpet.errors import TaskError, UnsupportedError
 from fpet.header import HeadSpec, Method
 from fpet.safetensors_files import read_safetensors
@@ -109,7 +109,7 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
             tensors[_HEADS[name]] = value.float()
         else:
             raise UnsupportedError(f"{folder}: {name!r} is not covered: {_why_not(module if suffix else '', depth)}")
-    if not adapted.keys() <= places(depth, (TIMM,)).keys():
+    if not adapted.keys() <= places(depth, (TIMM, WRAPPED_TIMM)).keys():
         refuse_without_counterpart(backbone)
     classes = _classes(folder, tensors)
     _check_targets(config, adapted, depth)
@@ -195,6 +195,9 @@ def _check_targets(config: Fields, adapted: dict[str, tuple[int, str]], depth: i
     for target in {target: None for _, target in adapted.values()}:
         for block in range(depth):
             if (block, target) not in found:
-                raise UnsupportedError(f"{config.origin}: {target} is adapted in some blocks, but not in block {block}")
+                raise UnsupportedError(
+                    f"{config.origin}: {target} is adapted in some blocks, but not in block {block}; the backbone has "
+                    f"{depth} blocks"
+                )
     if not found:
         raise TaskError(f"{config.origin}: no tensor is an update")

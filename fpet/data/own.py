@@ -87,6 +87,8 @@ def _split(name: str, pictures: Sequence[Picture] | Tensor, targets: Sequence[in
 
 def _whole(targets: Sequence[int] | Tensor) -> Tensor:
     """A copy as int64, if they are whole numbers of any other type."""
+    if not isinstance(targets, Tensor) and any(isinstance(one, str) for one in targets):
+        raise DataError("targets are the places of labels, from 0, not their names")
     given = torch.as_tensor(targets, device="cpu")
     fractional = given.is_floating_point() or given.is_complex() or given.dtype == torch.bool
     return given.clone() if fractional else given.to(torch.int64, copy=True)
