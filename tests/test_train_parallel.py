@@ -52,7 +52,8 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     tasks = [Task.load(folder / "digits.safetensors") for folder in (one, two)]
     assert tasks[0].tensors.keys() == tasks[1].tensors.keys()
     for name, value in tasks[0].tensors.items():
-        torch.testing.assert_close(tasks[1].tensors[name], value, rtol=1e-4, atol=1e-5, msg=name)
+        # A hundredth of a step: AdamW makes steps of 0.01 of gradients however small, which are rounded differently.
+        torch.testing.assert_close(tasks[1].tensors[name], value, rtol=1e-4, atol=1e-4, msg=name)
     assert sorted(path.name for path in two.iterdir()) == ["digits.csv", "digits.safetensors"]
     logs = [csv.DictReader((folder / "digits.csv").read_text().splitlines()) for folder in (one, two)]
     losses = [[float(row["loss"]) for row in log] for log in logs]

@@ -60,7 +60,7 @@ class Recipe:
         _OFF["hflip"], "probability that a training image is mirrored left to right; not for text, digits or directions"
     )
     crop_scale: float = _described(
-        _OFF["crop_scale"], "least share of a training image's area, above 0, that a random crop keeps", "1, no crops"
+        _OFF["crop_scale"], "least share of a training image's area, above 0, that a random crop keeps; 1 for no crops"
     )
     validate_every: int = _described(5, "epochs between validations")
     precision: str = _described(
