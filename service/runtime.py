@@ -143,6 +143,8 @@ class Runtime:
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             if not await self._timer.time_all(self.pools.forwards):
                 await _run_in(self.pools.forwards, self._require_alive)
+                if self.status == "failed":
+                    return
         except Exception as error:
             foreseen = isinstance(error, TaskError)  # the log has said why
             logger.error("the service cannot start: %s", error, exc_info=not foreseen)

@@ -15,6 +15,10 @@ import pytest
 from benchmarks import blocks, pairs
 from benchmarks import tables as accuracies
 from benchmarks.summary import read_tables
+from fpet.backbone import load_backbone
+from fpet.embedded import default_backbone
+from fpet.sweeps.jobs import jobs
+from fpet.sweeps.plan import load_plan
 from fpet.sweeps.results import Row
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
@@ -202,3 +206,13 @@ def test_a_run_without_its_accuracy_is_refused(rows: list[Row]) -> None:
     damaged = [dataclasses.replace(row, test_accuracy=None) if row.reducer == "bdm" else row for row in rows]
     with pytest.raises(SystemExit, match="no accuracy of the test"):
         pairs.markdown(damaged)
+
+
+def test_committed_runs_are_those_that_their_plan_would_make() -> None:
+    """So that a sweep of the plan goes on with the table."""
+    plan = load_plan(RESULTS.parent / "plans" / "pairs-others.toml")
+    digits = dataclasses.replace(plan, data=tuple(one for one in plan.data if one.source == "digits"))
+    runs = jobs(digits, load_backbone(default_backbone()), None)
+    keys = {(run.method.name, run.method.recipe.seed): run.key for run in runs}
+    rows = [row for row in read_tables([RESULTS / "pairs-others.csv"]) if row.data == "digits"]
+    assert keys == {(row.method, row.seed): row.run for row in rows}

@@ -24,21 +24,17 @@ from benchmarks.servers import serving as serving_process
 from benchmarks.servers import state
 from benchmarks.summary import Results, read_tables
 from fpet.adapters import build_adapter
-from fpet.backbone import load_backbone
 from fpet.data import SOURCES
 from fpet.data.vtab import VTAB_1K
-from fpet.embedded import default_backbone
 from fpet.methods import VIT_BASE
 from fpet.reducers import build_reducer
-from fpet.sweeps.jobs import jobs
 from fpet.sweeps.plan import load_plan
-from fpet.sweeps.results import COLUMNS, Row, read_rows
+from fpet.sweeps.results import COLUMNS, Row
 from fpet.tokens import Layout
 from fpet.untrained import at_middle_block
 from fpet.vit import refuse_misfit
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
-PLANS = sorted((FOLDER / "plans").glob("*.toml"))
+PLANS = sorted((Path(__file__).parent.parent / "benchmarks" / "plans").glob("*.toml"))
 
 BASE = Row(
     run="", data="digits", method="", seed=0, test_accuracy=0.5, test_accuracy_unreduced=0.5, epochs=1, parameters=10,
@@ -76,16 +72,6 @@ def test_a_plan_can_be_trained(path: Path) -> None:
         reducer = at_middle_block(method.reducer, VIT_BASE.depth)
         layout = Layout.of(VIT_BASE, adapter.num_prompts)
         refuse_misfit(adapter, build_reducer(reducer.kind, VIT_BASE, layout, reducer.arguments), VIT_BASE)
-
-
-def test_committed_runs_are_those_that_their_plan_would_make() -> None:
-    """So that a sweep of the plan goes on with the table."""
-    plan = load_plan(FOLDER / "plans" / "pairs-others.toml")
-    digits = dataclasses.replace(plan, data=tuple(one for one in plan.data if one.source == "digits"))
-    runs = jobs(digits, load_backbone(default_backbone()), None)
-    keys = {(run.method.name, run.method.recipe.seed): run.key for run in runs}
-    rows = [row for row in read_rows(FOLDER / "results" / "pairs-others.csv") if row.data == "digits"]
-    assert keys == {(row.method, row.seed): row.run for row in rows}
 
 
 def test_means_are_over_all_tasks_and_spreads_over_seeds() -> None:

@@ -19,24 +19,18 @@ from fpet.sweeps.results import COLUMNS, add_row, read_rows
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-RECIPE = (
-    "warmup_epochs",
-    "warmup_lr",
-    "min_lr",
-    "weight_decay",
-    "drop_path",
-    "hflip",
-    "crop_scale",
-    "validate_every",
-    "search_scale",
-)
+# What of a recipe a table may lack, and other values than those of FULL.
+OTHERS: dict[str, object] = {
+    "warmup_epochs": 2, "warmup_lr": 0.1, "min_lr": 0.2, "weight_decay": 0.3, "drop_path": 0.4, "hflip": 0.5,
+    "crop_scale": 0.6, "validate_every": 6, "search_scale": "[1.0]",
+}  # fmt: skip
 FULL = dataclasses.replace(
     ROW, memory="kept", test_accuracy=0.5, parameters=1, tokens_in=17, tokens_out=17, warmup_epochs=1, warmup_lr=1e-6,
     min_lr=1e-5, weight_decay=1e-4, drop_path=0.1, hflip=0.0, crop_scale=1.0, validate_every=5, search_scale="[]",
 )  # fmt: skip
 REDUCED = dataclasses.replace(FULL, run="2", method="FPET", reducer="bdm", test_accuracy=0.4)
 UNRECORDED = dataclasses.replace(
-    FULL, **{name: item.default for item in dataclasses.fields(FULL) if (name := item.name) in RECIPE}
+    FULL, **{name: item.default for item in dataclasses.fields(FULL) if (name := item.name) in OTHERS}
 )
 
 
@@ -49,9 +43,7 @@ def test_runs_of_one_recipe_are_compared() -> None:
     assert Results([FULL, REDUCED]).without(REDUCED) is FULL
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [*zip(RECIPE, (2, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 6, "[1.0]"), strict=True), ("scale", 1.0)]
-)
+@pytest.mark.parametrize(("name", "value"), [*OTHERS.items(), ("scale", 1.0)])
 def test_runs_of_two_recipes_are_not_compared(name: str, value: object) -> None:
     other = dataclasses.replace(REDUCED, **{name: value})
     assert Results([FULL, other]).without(other) is None
@@ -72,7 +64,7 @@ def test_a_row_says_its_recipe(backbone_file: Path, tmp_path: Path) -> None:
     )
     assert main(command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone_file)) == 0
     _, row = read_rows(tmp_path / "table.csv")
-    assert [getattr(row, name) for name in RECIPE] == [0, 1e-6, 0, 1e-4, 0.3, 0.5, 1.0, 5, "[0.5, 2.0]"]
+    assert [getattr(row, name) for name in OTHERS] == [0, 1e-6, 0, 1e-4, 0.3, 0.5, 1.0, 5, "[0.5, 2.0]"]
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ import pictures
 import pytest
 from catalogs import scan
 from changing import put, task_file
-from serving import ADMIN, KEY, Files, serving, small_settings
+from serving import ADMIN, KEY, SECONDS, Files, serving, small_settings
 
 from fpet.header import Method
 from service.app import create_app
@@ -53,6 +53,14 @@ def untimed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
+async def failed_start(files: Files) -> bool:
+    """Starts a service; whether it failed."""
+    app = create_app(small_settings(files))
+    async with app.router.lifespan_context(app), asyncio.timeout(SECONDS):
+        await next(task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "warm_up")
+        return app.failed
+
+
 def test_a_family_that_cannot_be_timed_keeps_no_other_from_serving(
     small_files: Files, untimed: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,9 +77,25 @@ async def test_if_no_family_can_be_timed_the_service_does_not_start(
     small_files: Files, untimed: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     untimed.update(("digits", "plain"))
-    app = create_app(small_settings(small_files))
-    async with app.router.lifespan_context(app):
-        while app.runtime.status == "starting":
-            await asyncio.sleep(0)
-        assert app.failed
+    assert await failed_start(small_files)
     assert "the service cannot start: out of memory" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_if_the_backbone_fails_too_the_service_does_not_start(
+    small_files: Files, untimed: set[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after an error from which a GPU does not recover."""
+    untimed.add("plain")
+    bare = Engine.run_bare
+
+    def fails(engine: Engine, size: int) -> None:
+        if "timing the task plain failed" in caplog.text:
+            raise RuntimeError("the device is lost")
+        bare(engine, size)
+
+    monkeypatch.setattr(Engine, "run_bare", fails)
+    caplog.set_level("INFO", logger="service.runtime")
+    assert await failed_start(small_files)
+    assert "the service cannot go on: the backbone fails" in caplog.text
+    assert "ready: " not in caplog.text

@@ -46,8 +46,7 @@ def train(
     of the CPU and of the backbone's device is left as it was.
 
     In a group each process calls this, and its first alone writes files. The result is that of one process up to
-    rounding, save that each draws views, dropout and stochastic depth for itself, and that LTMP's penalty is that of
-    its own images.
+    rounding, save that each draws views, dropout and stochastic depth itself, and has LTMP's penalty of its own images.
 
     Raises:
         DataError: if a picture cannot be read, the classes are not the header's labels, there are fewer training images
