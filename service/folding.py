@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from fpet.backbone import Backbone, load_backbone
-from fpet.errors import BackboneError, FpetError, TaskError
+from fpet.errors import BackboneError, FpetError, TaskError, UnsupportedError
 from fpet.hardware.allocator import return_freed_memory
 from fpet.hardware.paired_timing import alternate
 from fpet.task import Task
@@ -100,8 +100,10 @@ class Folding:
         if not self._cache.pin(task):
             try:
                 instance = self._fold(task)
-            except FpetError as error:
+            except UnsupportedError as error:
                 raise InvalidRequestError(f"{task.header.name}: {error}") from error
+            except TaskError as error:
+                raise InvalidRequestError(f"{task.header.name}: folded, its answers are not finite") from error
             if not self._put(task, instance, pinned=True):
                 raise ConflictError(f"the task {task.header.name!r} is another by now")
             self._pool.submit(self._calibrate, task, instance, doublings(self._settings.max_batch))

@@ -90,3 +90,8 @@ def test_what_was_there_only_when_the_other_looked_is_gone_in_both(files: Files,
         with serving(settings, Peers(tmp_path, 0, 2)) as first:
             until_both((first, second), "letters", error_type="unknown_task")
             assert told(second, "digits")["state"] == "loaded"
+
+
+def test_what_the_other_was_not_told_yet_is_behind(files: Files, tmp_path: Path) -> None:
+    with serving(small_settings(files, admin_key=KEY), Peers(tmp_path, 0, 2)) as first:
+        first.until(lambda: first.metric("tasks_behind") == 2)

@@ -112,6 +112,8 @@ class Changes:
     async def share(self) -> None:
         """Until it is cancelled, tells the others of what was announced, and again of what one did not follow."""
         await self._runtime.warm.wait()
+        for entry in self._runtime.catalog.entries.all():  # each has read the folder by itself
+            self.announce(entry.name)
         met = False
         while True:
             self._news.clear()
@@ -130,16 +132,14 @@ class Changes:
                     await self._news.wait()
 
     async def _meet(self) -> None:
-        """Announces all that any of the processes has: each has read the folder by itself, and not at the same time."""
+        """Announces what another process has and this one may not, as it read the folder at another time."""
         await self._require_ready()
-        names = set(self._runtime.catalog.entries.names())
         for answer in await self._peers.ask(NAMES):
             if not isinstance(answer, PeerMessage):
                 raise NotReadyError("one of the processes cannot be asked", passing=True)
-            names.update(answer.head)
-        for task in names:
-            self._followed.setdefault(task, None)
-            self.announce(task)
+            for task in answer.head:
+                self._followed.setdefault(task, None)
+                self.announce(task)
 
     async def names(self, _: PeerMessage) -> PeerMessage:
         """The names of the tasks that this process has."""
