@@ -17,6 +17,7 @@ from fpet.errors import TaskError
 from fpet.header import Method
 from fpet.registry import completed
 from fpet.sweeps.results import Row, read_rows
+from fpet.training.recipe import OFF
 
 _RECIPE = (
     "epochs",
@@ -30,6 +31,7 @@ _RECIPE = (
     "drop_path",
     "hflip",
     "crop_scale",
+    "class_weights",
     "validate_every",
     "search_scale",
 )
@@ -167,9 +169,9 @@ def conditions(rows: Sequence[Row]) -> list[str]:
     finished = [row for row in rows if not row.error]
     lines = []
     for name in shown:
-        values = dict.fromkeys(str(value) for row in finished if (value := getattr(row, name)) not in (None, ""))
-        if not values:  # the table is of a version that did not say it
+        values = dict.fromkeys(value for row in finished if (value := getattr(row, name)) not in (None, ""))
+        if not values or set(values) == {OFF.get(name)}:  # not recorded, or of no effect
             continue
-        lines.append(f"- {name.replace('_', ' ')}: {', '.join(values)}")
+        lines.append(f"- {name.replace('_', ' ')}: {', '.join(map(str, values))}")
     failed = [f"- failed: {row.data}, {row.method}, seed {row.seed}: {row.error}" for row in rows if row.error]
     return lines + failed

@@ -75,6 +75,11 @@ class Confusion:
         return torch.bincount(self.targets[self.targets == self.answers], minlength=self.classes)
 
     @property
+    def accuracy(self) -> float:
+        """The share of right answers, 0 to 1."""
+        return int((self.targets == self.answers).sum()) / len(self.targets)
+
+    @property
     def balanced_accuracy(self) -> float:
         """The mean over classes of the share of right answers, 0 to 1. A class without test images does not count."""
         images = self.images
@@ -127,12 +132,12 @@ def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batc
 
 def summary(model: AdaptedViT, counted: Tally) -> Evaluation:
     """What the answers of a model come to."""
-    targets, reduced, unreduced = counted.reduced.targets, counted.reduced.answers, counted.unreduced.answers
-    images = len(targets)
+    reduced, unreduced = counted.reduced.answers, counted.unreduced.answers
+    images = len(reduced)
     return Evaluation(
         images=images,
-        accuracy=int((reduced == targets).sum()) / images,
-        accuracy_unreduced=int((unreduced == targets).sum()) / images,
+        accuracy=counted.reduced.accuracy,
+        accuracy_unreduced=counted.unreduced.accuracy,
         agreement=int((reduced == unreduced).sum()) / images,
         tokens_in=model.tokens_in,
         tokens_out=counted.mean_tokens_out if model.reducer.tokens_vary else model.tokens_out,

@@ -41,11 +41,12 @@ TRACED = [pair for pair in PAIRS if pair[0] in ("adaptformer", "vpt-deep") or pa
 IMAGES = torch.randn((3, 3, 32, 32), generator=torch.Generator().manual_seed(3))
 
 
-def new_backbone() -> Backbone:
+def new_backbone(depth: int = 3) -> Backbone:
+    arguments = {**SMALL, "depth": depth}
     torch.manual_seed(0)
-    backbone = create_backbone("vit_tiny_patch16_224", SMALL)
+    backbone = create_backbone("vit_tiny_patch16_224", arguments)
     perturb(backbone.vit, 0.05)
-    return create_backbone("vit_tiny_patch16_224", SMALL, backbone.vit.state_dict())
+    return create_backbone("vit_tiny_patch16_224", arguments, backbone.vit.state_dict())
 
 
 def header_of(backbone: Backbone, adapter: str, reducer: str) -> TaskHeader:

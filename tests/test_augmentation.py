@@ -131,9 +131,10 @@ def test_images_are_other_views_in_training_and_themselves_in_validation(backbon
     assert len({log["val_loss"] for log in logs}) == 1
 
 
-def test_a_run_without_augmentation_is_the_one_that_it_was_before_there_was_any() -> None:
-    off = {"hflip", "crop_scale"}
+def test_a_run_without_what_came_later_is_the_one_that_it_was_before() -> None:
+    off = {"hflip", "crop_scale", "class_weights"}
     assert Recipe().identity().keys() == Recipe().numbers().keys() - off
-    assert Recipe(hflip=0, crop_scale=1).identity() == Recipe().identity()
-    on = Recipe(hflip=0.5, crop_scale=0.3)
-    assert on.identity() == on.numbers() == Recipe().identity() | {"hflip": 0.5, "crop_scale": 0.3}
+    assert Recipe(hflip=0, crop_scale=1, class_weights="none").identity() == Recipe().identity()
+    later = {"hflip": 0.5, "crop_scale": 0.3, "class_weights": "balanced"}
+    on = Recipe(**later)
+    assert on.identity() == on.numbers() == Recipe().identity() | later

@@ -19,6 +19,7 @@ from fpet.cli import main
 from fpet.data import Dataset, Images, Split
 from fpet.errors import DivergedError, TaskError, UnsupportedError
 from fpet.header import Method, TaskHeader
+from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from fpet.training.fit import evaluate_fitted, fit
 from fpet.training.recipe import Recipe
@@ -131,6 +132,19 @@ def test_test_images_are_read_once_after_all_choices(backbone: Backbone, digits:
     assert not watched.reads
     evaluate_fitted(fitted)
     assert watched.reads == Counter(range(len(digits.test)))
+
+
+def test_a_search_decodes_what_it_trains_on_once(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:
+    train, val = (Split(Watched(split.images), split.targets) for split in (digits.train, digits.val))
+    seen, header = dataclasses.replace(digits, train=train, val=val), small_header(backbone)
+    fit(header, backbone, seen, dataclasses.replace(RECIPE, epochs=1), tmp_path / "run.checkpoint", scales=SCALES)
+    for split in (train, val):
+        assert cast(Watched, split.images).reads == Counter(range(len(split)))
+        made = split.resized(header.preprocessing)
+        smaller = split.resized(Preprocessing((8, 8)))  # in place of the other, for which there may be no memory
+        assert smaller.images.shape[2:] == (8, 8)
+        assert not split.is_made(header.preprocessing)
+        assert torch.equal(split.resized(header.preprocessing).images, made.images)
 
 
 @pytest.mark.parametrize("name", ["run", "run.1", "run.pt"])

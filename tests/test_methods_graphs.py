@@ -14,7 +14,7 @@ from fpet.backbone import Backbone
 
 @pytest.fixture(scope="module")
 def backbone() -> Backbone:
-    return new_backbone()
+    return new_backbone(depth=2)  # a graph grows with the blocks, and with it the time
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own

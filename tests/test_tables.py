@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,11 +23,12 @@ RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 # What of a recipe a table may lack, and other values than those of FULL.
 OTHERS: dict[str, object] = {
     "warmup_epochs": 2, "warmup_lr": 0.1, "min_lr": 0.2, "weight_decay": 0.3, "drop_path": 0.4, "hflip": 0.5,
-    "crop_scale": 0.6, "validate_every": 6, "search_scale": "[1.0]",
+    "crop_scale": 0.6, "class_weights": "balanced", "validate_every": 6, "search_scale": "[1.0]",
 }  # fmt: skip
 FULL = dataclasses.replace(
     ROW, memory="kept", test_accuracy=0.5, parameters=1, tokens_in=17, tokens_out=17, warmup_epochs=1, warmup_lr=1e-6,
-    min_lr=1e-5, weight_decay=1e-4, drop_path=0.1, hflip=0.0, crop_scale=1.0, validate_every=5, search_scale="[]",
+    min_lr=1e-5, weight_decay=1e-4, drop_path=0.1, hflip=0.0, crop_scale=1.0, class_weights="none",
+    validate_every=5, search_scale="[]",
 )  # fmt: skip
 REDUCED = dataclasses.replace(FULL, run="2", method="FPET", reducer="bdm", test_accuracy=0.4)
 UNRECORDED = dataclasses.replace(
@@ -54,7 +56,8 @@ def test_the_conditions_say_the_recipe() -> None:
     page = markdown([FULL, dataclasses.replace(REDUCED, drop_path=0.0)])
     assert "- drop path: 0.1, 0.0\n" in page
     assert "- weight decay: 0.0001\n" in page
-    assert "weight decay" not in markdown([UNRECORDED])
+    assert not {"weight decay", "hflip", "class weights"} & set(re.findall(r"- (.*):", markdown([UNRECORDED])))
+    assert "- hflip: 0.0, 0.5\n" in markdown([FULL, dataclasses.replace(REDUCED, hflip=0.5)])
 
 
 def test_a_row_says_its_recipe(backbone_file: Path, tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ def test_a_row_says_its_recipe(backbone_file: Path, tmp_path: Path) -> None:
     )
     assert main(command(tmp_path / "plan.toml", tmp_path / "table.csv", backbone_file)) == 0
     _, row = read_rows(tmp_path / "table.csv")
-    assert [getattr(row, name) for name in OTHERS] == [0, 1e-6, 0, 1e-4, 0.3, 0.5, 1.0, 5, "[0.5, 2.0]"]
+    assert [getattr(row, name) for name in OTHERS] == [0, 1e-6, 0, 1e-4, 0.3, 0.5, 1.0, "none", 5, "[0.5, 2.0]"]
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)

@@ -71,7 +71,7 @@ def test_the_recipe_is_the_papers() -> None:
     recipe = Recipe()
     assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.weight_decay) == (100, 64, 1e-3, 1e-4)
     assert (recipe.drop_path, recipe.precision) == (0.1, "float32")
-    assert (recipe.hflip, recipe.crop_scale) == (0, 1)
+    assert (recipe.hflip, recipe.crop_scale, recipe.class_weights) == (0, 1, "none")
     assert (recipe.validate_every, recipe.seed) == (5, 0)  # the authors validate half as often
 
 
@@ -100,7 +100,11 @@ def test_the_last_epoch_is_validated_whatever_the_others_are() -> None:
         {"seed": True},
         *({"hflip": value} for value in (-0.1, 1.1, math.nan)),
         *({"crop_scale": value} for value in (0, 1.1, -1, math.nan)),
-        *({name: wrong} for name in ("lr", "drop_path", "hflip", "precision") for wrong in ("0.1", True, [])),
+        *(
+            {name: wrong}
+            for name in ("lr", "drop_path", "hflip", "precision", "class_weights")
+            for wrong in ("0.1", True, [])
+        ),
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
@@ -160,14 +164,16 @@ def test_a_run_depends_on_its_seed_alone(backbone: Backbone, digits: Dataset, tm
 
 
 @pytest.mark.parametrize(
-    ("bits", "views"), [(32, {}), (1, {}), (32, {"hflip": 0.5, "crop_scale": 0.5})], ids=["", "1 bit", "views"]
+    ("bits", "asked"),
+    [(32, {}), (1, {}), (32, {"hflip": 0.5, "crop_scale": 0.5, "class_weights": "balanced"})],
+    ids=["", "1 bit", "views and weights"],
 )
 def test_a_broken_run_ends_like_an_unbroken_one(
-    bits: int, views: dict[str, Any], backbone: Backbone, digits: Dataset, tmp_path: Path
+    bits: int, asked: dict[str, Any], backbone: Backbone, digits: Dataset, tmp_path: Path
 ) -> None:
     header, recipe = (
         small_header(backbone, Method("lora", {"dim": 4, "bits": bits})),
-        dataclasses.replace(RECIPE, **views),
+        dataclasses.replace(RECIPE, **asked),
     )
     whole = train(header, backbone, digits, recipe, tmp_path / "whole.checkpoint")
     with torch.random.fork_rng(devices=[]):

@@ -24,6 +24,7 @@ from fpet.locks import sole_writer
 from fpet.quantize import BITS
 from fpet.task import save_task
 from fpet.training.checkpoint import check_log
+from fpet.training.class_weights import CLASS_WEIGHTS
 from fpet.training.fit import Fitted, check_fit, checkpoints_of, evaluate_fitted, fit
 from fpet.training.parallel import Processes, joined, local_device
 from fpet.training.recipe import Recipe
@@ -39,7 +40,7 @@ normalised as the backbone's were. Started by torchrun, several processes share 
 # What a service of the folder serves is replaced at once, never half written.
 _INSTEAD = "; to train a task anew that is served, name another folder's --output, and then move or PUT that file here"
 _FEW = 100  # steps of a training, below which its learning rates hardly come to act
-_CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(DTYPES)}
+_CHOICES: Mapping[str, Sequence[Any]] = {"precision": tuple(DTYPES), "class_weights": CLASS_WEIGHTS}
 
 
 def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -173,9 +174,10 @@ def _save(output: Path, fitted: Fitted) -> None:
     for checkpoint in fitted.checkpoints:
         checkpoint.unlink(missing_ok=True)
     scale = f"scale {header.adapter.arguments['scale']}, " if fitted.tried else ""
+    balanced = "balanced " if fitted.recipe.class_weights == "balanced" else ""
     print(
         f"{output}: {scale}epoch {fitted.trained.epoch} of {fitted.recipe.epochs}, "
-        f"validation accuracy {fitted.trained.accuracy:.4f}, "
+        f"{balanced}validation accuracy {fitted.trained.accuracy:.4f}, "
         f"test accuracy {tested.accuracy:.4f} ({tested.tokens_in_words}), "
         f"{tested.accuracy_unreduced:.4f} without token reduction"
     )

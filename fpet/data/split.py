@@ -65,12 +65,15 @@ class ResizedSplit:
 class Split:
     """Pictures with their classes; targets: int64 [N], indices into the data set's labels.
 
+    What `resized` has made last is kept, so that the trainings of a search or of a sweep decode the pictures once.
+
     Raises:
         DataError: if there are not as many targets as pictures, or they are of another type.
     """
 
     images: Images
     targets: Tensor
+    _made: dict[Preprocessing, ResizedSplit] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.targets.dtype != torch.int64 or self.targets.shape != (len(self.images),):
@@ -103,7 +106,17 @@ class Split:
                 yield torch.stack(images), self.targets[number * batch_size :][: len(images)]
 
     def resized(self, preprocessing: Preprocessing) -> ResizedSplit:
-        """All pictures at the model's input size, in memory."""
+        """All pictures at the model's input size, in memory; not to be written to."""
+        if not self.is_made(preprocessing):
+            self._made.clear()  # before there are others: memory may not be enough for both
+            self._made[preprocessing] = self._resize(preprocessing)
+        return self._made[preprocessing]
+
+    def is_made(self, preprocessing: Preprocessing) -> bool:
+        """Whether `resized` need not make them, and they take no more memory."""
+        return preprocessing in self._made
+
+    def _resize(self, preprocessing: Preprocessing) -> ResizedSplit:
         images = torch.empty(len(self), 3, *preprocessing.size, dtype=torch.uint8)
         with closing(self.batches(preprocessing, _RESIZED_AT_ONCE)) as batches:
             for number, (batch, _) in enumerate(batches):

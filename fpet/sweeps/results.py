@@ -12,6 +12,7 @@ from pathlib import Path
 from fpet.errors import TaskError
 from fpet.files import exists, read_bytes, write_csv
 from fpet.locks import sole_writer
+from fpet.training.recipe import OFF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,9 @@ class Row:
     all epochs with their validations, also those before the run was killed; epoch_seconds: the median epoch. memory:
     "allocated", the most that was allocated on the GPU, or "kept", what autograd keeps for the backward pass of one
     step. warmup_epochs to validate_every: of the recipe, and search_scale: JSON, the scales to choose from; None and
-    empty where they were not recorded. device: the name of the GPU or the processor, or "cpu"; threads: of torch on the
-    CPU. tokens_out: of a test image, a mean where they differ.
+    empty where they were not recorded, which hflip, crop_scale and class_weights always are. validation_accuracy: as of
+    `Trained`. device: the name of the GPU or the processor, or "cpu"; threads: of torch on the CPU. tokens_out: of a
+    test image, a mean where they differ.
     """
 
     run: str
@@ -64,8 +66,9 @@ class Row:
     min_lr: float | None = None
     weight_decay: float | None = None
     drop_path: float | None = None
-    hflip: float | None = None
-    crop_scale: float | None = None
+    hflip: float = OFF["hflip"]
+    crop_scale: float = OFF["crop_scale"]
+    class_weights: str = OFF["class_weights"]
     validate_every: int | None = None
     search_scale: str = ""
     train_images: int | None = None

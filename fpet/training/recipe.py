@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 from fpet.hardware.precision import DTYPES
 from fpet.json_values import is_finite
+from fpet.training.class_weights import CLASS_WEIGHTS
 from fpet.words import count
 
 _WHOLE = ("epochs", "batch_size", "validate_every", "warmup_epochs", "seed")
 _REAL = ("lr", "min_lr", "warmup_lr", "weight_decay", "drop_path", "hflip", "crop_scale")
-_OFF = {"hflip": 0.0, "crop_scale": 1.0}  # what augments nothing
+# The values that change nothing of what came later than the rest.
+OFF: dict[str, Any] = {"hflip": 0.0, "crop_scale": 1.0, "class_weights": CLASS_WEIGHTS[0]}
 _WARM_UP = 10  # epochs, the most unless others are given
 _RAMP = 20  # epochs of a training, of which a tenth is a ramp
 # Whole numbers are below it. torch takes seeds of up to twice as much, and seeds of epochs and processes lie above the
@@ -35,10 +37,12 @@ class Recipe:
     FPET's authors leave them between 0 and 1.
 
     AdamW on cross-entropy, no augmentation unless `hflip` or `crop_scale` is given, the incomplete last batch of an
-    epoch left out. warmup_epochs: if it is not given, `warmup` is a tenth of the epochs, as 10 with 100, and no more
-    than 10; none with fewer than 20 epochs, as one epoch has no rates between the lowest and the highest. precision:
-    with "bfloat16" and "float16" products are rounded by autocast, with "float16" gradients are scaled too; weights and
-    optimiser are float32. The last epoch is always validated. Whole numbers are below 2**63.
+    epoch left out. class_weights: with "balanced" the loss of an image is weighted by `balanced_weights` of the
+    training images, and the epoch is chosen by the mean of the classes' accuracies. warmup_epochs: if it is not given,
+    `warmup` is a tenth of the epochs, as 10 with 100, and no more than 10; none with fewer than 20 epochs, as one epoch
+    has no rates between the lowest and the highest. precision: with "bfloat16" and "float16" products are rounded by
+    autocast, with "float16" gradients are scaled too; weights and optimiser are float32. The last epoch is always
+    validated. Whole numbers are below 2**63.
 
     Raises:
         ValueError: if a number is out of its range or none, or no whole number where one is due.
@@ -57,10 +61,14 @@ class Recipe:
         0.1, "stochastic depth rate of the last block, 0 to below 1, rising linearly from 0 at the first"
     )
     hflip: float = _described(
-        _OFF["hflip"], "probability that a training image is mirrored left to right; not for text, digits or directions"
+        OFF["hflip"], "probability that a training image is mirrored left to right; not for text, digits or directions"
     )
     crop_scale: float = _described(
-        _OFF["crop_scale"], "least share of a training image's area, above 0, that a random crop keeps; 1 for no crops"
+        OFF["crop_scale"], "least share of a training image's area, above 0, that a random crop keeps; 1 for no crops"
+    )
+    class_weights: str = _described(
+        OFF["class_weights"],
+        "balanced: few images of a class count as much as many of another, in the loss and in the choice of the epoch",
     )
     validate_every: int = _described(5, "epochs between validations")
     precision: str = _described(
@@ -90,8 +98,8 @@ class Recipe:
         for name in _WHOLE:
             if numbers[name] >= _LIMIT:
                 raise ValueError(f"{name} = {numbers[name]} should be below 2**63")
-        if self.precision not in tuple(DTYPES):
-            raise ValueError(f"precision = {self.precision!r} should be one of {', '.join(DTYPES)}")
+        _require_one_of("precision", self.precision, tuple(DTYPES))
+        _require_one_of("class_weights", self.class_weights, CLASS_WEIGHTS)
         self._check_schedule()
 
     def _check_schedule(self) -> None:
@@ -112,8 +120,8 @@ class Recipe:
         return dataclasses.asdict(self) | {"warmup_epochs": self.warmup}
 
     def identity(self) -> dict[str, Any]:
-        """What tells runs apart: `numbers`, but none of an augmentation that is off, as before there was any."""
-        return {name: value for name, value in self.numbers().items() if value != _OFF.get(name)}
+        """What tells runs apart: `numbers`, but none of what changes nothing, as before it was there."""
+        return {name: value for name, value in self.numbers().items() if value != OFF.get(name)}
 
     def learning_rate(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0: linear warm-up, then a cosine.
@@ -145,6 +153,11 @@ class Recipe:
 def _require_whole(name: str, value: object) -> None:
     if type(value) is not int:
         raise ValueError(f"{name} = {value!r} should be a whole number")
+
+
+def _require_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} = {value!r} should be one of {', '.join(known)}")
 
 
 def _require_finite(name: str, value: Any) -> None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from fpet.backbone import Backbone
 from fpet.classes import check_classes
 from fpet.data import Dataset
 from fpet.errors import DataError, DivergedError, UnsupportedError
+from fpet.evaluation import Confusion
 from fpet.hardware.graphs import CudaGraphs
 from fpet.hardware.precision import DTYPES
 from fpet.hardware.room import refuse_excess
@@ -24,6 +24,7 @@ from fpet.task_checks import check_backbone
 from fpet.training.augmentation import augmented
 from fpet.training.captured_step import captured
 from fpet.training.checkpoint import LOG_COLUMNS, Best, RunState, run_identity
+from fpet.training.class_weights import balanced_weights, cross_entropy
 from fpet.training.memory import saved_bytes
 from fpet.training.parallel import ALONE, Processes
 from fpet.training.recipe import Recipe
@@ -38,7 +39,8 @@ _RANKS_APART = 1_000_003**2  # nor those of two processes of a run
 class Trained:
     """A fitted model in evaluation mode, with the weights of the epoch that did best on the validation images.
 
-    epoch: counted from 1; accuracy: on the validation images, 0 to 1; loss: their mean cross-entropy, in nats.
+    epoch: counted from 1; accuracy: on the validation images, 0 to 1, with balanced class weights the mean of the
+    classes' own; loss: the mean cross-entropy of these images, with the class weights, in nats.
     seconds: of each epoch, with its validation. memory: in bytes; on a GPU the most that was allocated, else what
     autograd keeps for the backward pass of one step. processes: that shared the run.
     """
@@ -71,7 +73,8 @@ class Run:
                 f"{dataset.name} has {count(len(dataset.train), 'training image')}, fewer than one batch of "
                 f"{recipe.batch_size}; give a smaller batch size"
             )
-        refuse_excess(dataset.name, len(dataset.train) + len(dataset.val), header.preprocessing.size)
+        unmade = [split for split in (dataset.train, dataset.val) if not split.is_made(header.preprocessing)]
+        refuse_excess(dataset.name, sum(map(len, unmade)), header.preprocessing.size)
         if not len(dataset.val):
             raise DataError(f"{dataset.name} has no validation images, on which the epoch is chosen")
         if recipe.batch_size % group.size:
@@ -87,6 +90,8 @@ class Run:
         data, val = dataset.train.resized(header.preprocessing), dataset.val.resized(header.preprocessing)
         self.identity = run_identity(header, recipe, data, val)
         self.data, self.val = data.to(self.device), val.to(self.device)
+        self.balanced = recipe.class_weights == "balanced"
+        self.weights = balanced_weights(self.data.targets, len(header.labels)) if self.balanced else None
         self.epoch = self.memory = 0
         self.best: Best | None = None
         self.log: list[dict[str, float | None]] = []
@@ -209,22 +214,23 @@ class Run:
     def _validate(self) -> tuple[float, float]:
         """Accuracy and mean loss on the validation images."""
         self.model.eval()
-        size, right, losses = self.recipe.batch_size, [], []
+        size, answers, losses = self.recipe.batch_size, [], []
         batches = list(zip(self.val.images.split(size), self.val.targets.split(size), strict=True))
         for images, targets in batches:
             loss, logits, _ = self._loss(images, targets)
-            right.append((logits.argmax(dim=1) == targets).sum())
+            answers.append(logits.argmax(dim=1))
             losses.append(loss)
         counts = [len(targets) for _, targets in batches]  # read only now: a GPU need not wait for each batch
         total = sum(loss * count for loss, count in zip(torch.stack(losses).tolist(), counts, strict=True))
-        return int(torch.stack(right).sum()) / len(self.val), total / len(self.val)
+        confusion = Confusion(self.val.targets.cpu(), torch.cat(answers).cpu(), logits.shape[1])
+        return confusion.balanced_accuracy if self.balanced else confusion.accuracy, total / len(self.val)
 
     def _loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
-        """Mean cross-entropy [], logits [B, K] and the reducer's penalty [] of uint8 images [B, 3, H, W]."""
+        """Mean weighted cross-entropy [], logits [B, K] and the reducer's penalty [] of uint8 images [B, 3, H, W]."""
         with self.autocast:
             tokens, sizes = self.model.encode(self.preprocessing.normalize(images, self.model.backbone.dtype))
             logits = self.model.head(self.model.pool(tokens)).float()
-        return F.cross_entropy(logits, targets), logits, self.model.reducer.penalty(sizes)
+        return cross_entropy(logits, targets, self.weights), logits, self.model.reducer.penalty(sizes)
 
 
 def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocast, torch.amp.GradScaler]:
