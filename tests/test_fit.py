@@ -167,9 +167,11 @@ def test_the_command_searches_and_leaves_no_checkpoint(tmp_path: Path, capsys: p
     save_backbone(backbone, small_backbone())
     command = ["train", "--data", "digits", "--name", "digits", "--backbone", str(backbone), "--epochs", "1"]
     more = ["--output", str(output / "digits.safetensors"), "--search-scale", "0.5,2", "--tensorboard", str(log)]
-    assert main([*command, *more]) == 0
+    assert main([*command, *more, "--class-weights", "balanced"]) == 0
     header = Task.load(output / "digits.safetensors").header
-    assert f"scale {header.adapter.arguments['scale']}, epoch 1 of 1" in capsys.readouterr().out
+    said = f"scale {header.adapter.arguments['scale']}, epoch 1 of 1, balanced validation accuracy"
+    assert said in capsys.readouterr().out
+    assert header.provenance["recipe"]["class_weights"] == "balanced"
     assert [tried["scale"] for tried in header.provenance["scale_search"]] == [0.5, 2.0]
     names = ["digits.safetensors", "digits.scale-0.5.csv", "digits.scale-2.0.csv"]
     assert sorted(path.name for path in output.iterdir()) == names

@@ -87,11 +87,12 @@ def test_trainings_learn(
     assert "cannot be captured" not in caplog.text
 
 
-def test_views_of_images_are_captured_too(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
+def test_views_of_images_and_class_weights_are_captured_too(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
     backbone = small_backbone()
     backbone.move(DEVICE)
     with torch.random.fork_rng(), caplog.at_level(logging.INFO, "fpet"):
-        run = Run(small_header(backbone), backbone, digits, Recipe(epochs=2, batch_size=16, hflip=0.5, crop_scale=0.3))
+        views = Recipe(epochs=2, batch_size=16, hflip=0.5, crop_scale=0.3, class_weights="balanced")
+        run = Run(small_header(backbone), backbone, digits, views)
         for _ in range(2):
             run.advance(lambda: None)
     assert len({row["loss"] for row in run.log}) == 2

@@ -52,7 +52,7 @@ def options(folder: Path, architecture: str = TINY, minutes: float = 1e-6) -> Op
 def test_a_run_ends_in_a_backbone_of_its_architecture(
     architecture: str, width: int, steps: int, images: Images, tmp_path: Path
 ) -> None:
-    """Of the larger one a step takes minutes on a CPU without bfloat16, in which Muon computes."""
+    """Of the larger one a step takes long on a CPU without bfloat16, in which Muon computes."""
     with torch.random.fork_rng(devices=[]):
         run = Run(images, options(tmp_path, architecture))
         run.train() if steps else run.save()

@@ -174,7 +174,7 @@ def _save(output: Path, fitted: Fitted) -> None:
     for checkpoint in fitted.checkpoints:
         checkpoint.unlink(missing_ok=True)
     scale = f"scale {header.adapter.arguments['scale']}, " if fitted.tried else ""
-    balanced = "balanced " if fitted.recipe.class_weights == "balanced" else ""
+    balanced = "balanced " if fitted.recipe.balanced else ""
     print(
         f"{output}: {scale}epoch {fitted.trained.epoch} of {fitted.recipe.epochs}, "
         f"{balanced}validation accuracy {fitted.trained.accuracy:.4f}, "

@@ -10,11 +10,10 @@ CLASS_WEIGHTS = ("none", "balanced")
 
 
 def balanced_weights(targets: Tensor, classes: int) -> Tensor:
-    """N / (K n) for each of the K = `classes` classes, n of whose images are among the N; float32 [K].
+    """N / (K n) for a class with n of the N images, where K classes have any, and 0 for one without; float32 [classes].
 
     So the weights of all images have mean 1, and those of each class the same sum (King and Zeng 2001, "Logistic
-    Regression in Rare Events Data", section 4.2). targets: int64 [N], 0 to K - 1. A class without an image has weight
-    0.
+    Regression in Rare Events Data", section 4.2). targets: int64 [N], 0 to `classes` - 1.
     """
     counts = torch.bincount(targets, minlength=classes)
     return torch.where(counts > 0, len(targets) / ((counts > 0).sum() * counts), 0.0).float()

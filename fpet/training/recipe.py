@@ -115,6 +115,11 @@ class Recipe:
             return self.warmup_epochs
         return min(_WARM_UP, self.epochs // 10) if self.epochs >= _RAMP else 0
 
+    @property
+    def balanced(self) -> bool:
+        """Whether classes count alike, however many images each has."""
+        return self.class_weights == "balanced"
+
     def numbers(self) -> dict[str, Any]:
         """All fields by their names, with the warm-up as a number."""
         return dataclasses.asdict(self) | {"warmup_epochs": self.warmup}

@@ -90,8 +90,7 @@ class Run:
         data, val = dataset.train.resized(header.preprocessing), dataset.val.resized(header.preprocessing)
         self.identity = run_identity(header, recipe, data, val)
         self.data, self.val = data.to(self.device), val.to(self.device)
-        self.balanced = recipe.class_weights == "balanced"
-        self.weights = balanced_weights(self.data.targets, len(header.labels)) if self.balanced else None
+        self.weights = balanced_weights(self.data.targets, len(header.labels)) if recipe.balanced else None
         self.epoch = self.memory = 0
         self.best: Best | None = None
         self.log: list[dict[str, float | None]] = []
@@ -223,7 +222,7 @@ class Run:
         counts = [len(targets) for _, targets in batches]  # read only now: a GPU need not wait for each batch
         total = sum(loss * count for loss, count in zip(torch.stack(losses).tolist(), counts, strict=True))
         confusion = Confusion(self.val.targets.cpu(), torch.cat(answers).cpu(), logits.shape[1])
-        return confusion.balanced_accuracy if self.balanced else confusion.accuracy, total / len(self.val)
+        return confusion.balanced_accuracy if self.recipe.balanced else confusion.accuracy, total / len(self.val)
 
     def _loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
         """Mean weighted cross-entropy [], logits [B, K] and the reducer's penalty [] of uint8 images [B, 3, H, W]."""

@@ -112,8 +112,8 @@ class Changes:
     async def share(self) -> None:
         """Until it is cancelled, tells the others of what was announced, and again of what one did not follow."""
         await self._runtime.warm.wait()
-        for entry in self._runtime.catalog.entries.all():  # each has read the folder by itself
-            self.announce(entry.name)
+        for task in self._runtime.catalog.entries.names():  # each has read the folder by itself
+            self.announce(task)
         met = False
         while True:
             self._news.clear()
