@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from fpet.task import new_model as new_model
     from fpet.task import save_task as save_task
     from fpet.task import save_tensors as save_tensors
+    from fpet.temperature import calibrate as calibrate
     from fpet.timm_download import download_backbone as download_backbone
     from fpet.training.fit import evaluate_fitted as evaluate_fitted
     from fpet.training.fit import fit as fit
@@ -104,6 +105,7 @@ _HOMES = {
     "new_model": "task",
     "save_task": "task",
     "save_tensors": "task",
+    "calibrate": "temperature",
     "download_backbone": "timm_download",
     "evaluate_fitted": "training.fit",
     "fit": "training.fit",

@@ -32,6 +32,7 @@ COMMANDS = {
     "sweep": "train a table of methods, data and seeds",
     "classify": "label images",
     "evaluate": "test the accuracy of a task",
+    "calibrate": "make probabilities of a task say how often it is right",
     "tasks": "list task files",
     "show": "print what is in a task file",
     "data": "fetch data sets",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fpet.calibration_error import calibration_error
 from fpet.data import Split
 from fpet.errors import DataError, UnsupportedError
 from fpet.preprocess import Preprocessing
@@ -101,12 +103,14 @@ class Confusion:
 class Tally:
     """A model's answers beside the classes of the images, with its token reduction and without any.
 
-    mean_tokens_out: tokens of an image that this reduction leaves, a mean.
+    mean_tokens_out: tokens of an image that this reduction leaves, a mean; calibration_error: of the answers with it,
+    as `calibration_error` has it.
     """
 
     reduced: Confusion
     unreduced: Confusion
     mean_tokens_out: float
+    calibration_error: float
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,8 @@ def tally(model: AdaptedViT, split: Split, given: Answers) -> Tally:
     classes = len(next(model.head.parameters()))
     split.check_targets(classes)
     reduced, unreduced = (Confusion(split.targets, one, classes) for one in (given.reduced, given.unreduced))
-    return Tally(reduced, unreduced, float(given.tokens_out.double().mean()))
+    error = calibration_error(given.probabilities, given.reduced == split.targets)
+    return Tally(reduced, unreduced, float(given.tokens_out.double().mean()), error)
 
 
 @torch.inference_mode()
@@ -169,26 +174,49 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
         DataError: if a picture cannot be read, or there is none.
         UnsupportedError: if answers are not finite, as where the model's dtype overflows.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size = {batch_size} should be above 0")
-    if not len(split):
-        raise DataError("there are no images to test on")
     model = model.in_evaluation()
     reduces = not isinstance(model.reducer, NoReduction)
     full = model.unreduced()
     # Read once all are computed, so that a GPU need not wait for each batch.
     found: list[tuple[Tensor, ...]] = []
-    with closing(split.batches(preprocessing, batch_size)) as batches:
-        for images, _ in tqdm(batches, "test", -(-len(split) // batch_size), unit="batch", disable=None):
-            logits, tokens = classify(model, images, preprocessing)
-            plain = classify(full, images, preprocessing)[0] if reduces else logits
-            finite = (logits.isfinite() & plain.isfinite()).all(dim=1)
-            found.append((logits.argmax(dim=1), plain.argmax(dim=1), logits.softmax(dim=1).amax(dim=1), tokens, finite))
+    with _batches(split, preprocessing, batch_size, "test") as batches:
+        for images in batches:
+            given, tokens = classify(model, images, preprocessing)
+            plain = classify(full, images, preprocessing)[0] if reduces else given
+            finite = (given.isfinite() & plain.isfinite()).all(dim=1)
+            found.append((given.argmax(dim=1), plain.argmax(dim=1), given.softmax(dim=1).amax(dim=1), tokens, finite))
     reduced, unreduced, probabilities, left, finite = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+    _refuse_not_finite(model, finite)
+    return Answers(reduced, unreduced, probabilities, left, reduces)
+
+
+@torch.inference_mode()
+def logits(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Tensor:
+    """Of each image of a split, with the model's token reduction: float32 [N, K] on the CPU; else as `answers`."""
+    model = model.in_evaluation()
+    with _batches(split, preprocessing, batch_size, "validation") as batches:
+        found = torch.cat([classify(model, images, preprocessing)[0] for images in batches]).cpu()
+    _refuse_not_finite(model, found.isfinite().all(dim=1))
+    return found
+
+
+@contextmanager
+def _batches(split: Split, preprocessing: Preprocessing, batch_size: int, told: str) -> Iterator[Iterable[Tensor]]:
+    """The images of a split, resized, as uint8 [B, 3, H, W]; on a terminal a bar called `told` shows the time left."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size = {batch_size} should be above 0")
+    if not len(split):
+        raise DataError(f"there are no {told} images")
+    with closing(split.batches(preprocessing, batch_size)) as batches:
+        shown = tqdm(batches, told, -(-len(split) // batch_size), unit="batch", disable=None)
+        yield (images for images, _ in shown)
+
+
+def _refuse_not_finite(model: AdaptedViT, finite: Tensor) -> None:
+    """Raises UnsupportedError unless the answers to all images, bool [N], are finite."""
     if not finite.all():
         without = int((~finite).sum())
-        raise UnsupportedError(f"{without} of {count(len(split), 'image')} have no answer: {not_finite(model)}")
-    return Answers(reduced, unreduced, probabilities, left, reduces)
+        raise UnsupportedError(f"{without} of {count(len(finite), 'image')} have no answer: {not_finite(model)}")
 
 
 def not_finite(model: AdaptedViT) -> str:

@@ -37,6 +37,12 @@ def stated_accuracy(header: TaskHeader, *, reduced: bool) -> float | None:
     return accuracy if isinstance(accuracy, float) else None
 
 
+def stated_temperature(header: TaskHeader) -> float:
+    """What the head was divided by after the training (`fpet.temperature`); 1 if the header does not say."""
+    value = _look_up(header, "temperature", "value")
+    return value if isinstance(value, float) and value > 0 else 1.0
+
+
 def _look_up(header: TaskHeader, group: str, key: str) -> object:
     values = header.provenance.get(group)
     return values.get(key) if isinstance(values, dict) else None

@@ -18,8 +18,9 @@ from fpet.hardware.graphs import CudaGraphs, Graphs
 from fpet.header import Method
 from fpet.task import new_model
 from fpet.training.captured_step import captured
+from fpet.training.mixed_precision import mixed_precision
 from fpet.training.recipe import Recipe
-from fpet.training.run import Run, mixed_precision
+from fpet.training.run import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")

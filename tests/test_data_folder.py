@@ -39,7 +39,7 @@ def unsplit(tmp_path: Path) -> Path:
 
 MAY_BE_TRAINED_ON = (
     "fpet: the files in {} are not those that mine was trained on, and they are split at random: it may have been "
-    "trained on images of this test\n"
+    "trained on some of those that are to judge it now\n"
 )
 
 
@@ -223,7 +223,7 @@ def test_a_task_from_one_folder(unsplit: Path, tmp_path: Path, capsys: pytest.Ca
     test = ["evaluate", "--task", str(output), "--data", str(unsplit), "--skip-broken", *backbone]
     for other in ([], ["--split-seed", "4"]):
         assert main([*test, *other]) == 2
-        assert "trained on another split of vehicles, so that training images would be" in capsys.readouterr().err
+        assert "trained on another split of vehicles, so that it would be judged by" in capsys.readouterr().err
     assert main([*test, "--split-seed", "3"]) == 0
     assert f"{header.provenance['test']['accuracy']:.4f}  with its token reduction" in capsys.readouterr().out
     picture(unsplit / "car" / "new.png", 200)

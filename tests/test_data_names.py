@@ -66,7 +66,7 @@ def test_what_a_task_was_trained_on_is_no_source_of_that_name(
     data = {"name": trained.name, "sha256": trained.sha256, **trained.choices}
     assert main(evaluate(here, backbone_file, {"data": data})) == 2
     said = capsys.readouterr().err
-    assert "trained on data called 'digits', but not on those of the named source; say which --data to test on" in said
+    assert "trained on data called 'digits', but not on those of the named source; say which --data to take" in said
 
 
 def test_the_source_that_a_task_was_trained_on_is_no_folder_of_that_name(

@@ -219,7 +219,7 @@ def test_answers_that_are_not_finite_are_none(value: float, digits: Dataset) -> 
 def test_there_is_something_to_test_on_and_it_has_the_classes_of_the_task(digits: Dataset) -> None:
     preprocessing = Preprocessing((16, 16))
     _, model = untrained(ADAPTFORMER, BDM, digits.test.resized(preprocessing).images)
-    with pytest.raises(DataError, match="no images to test on"):
+    with pytest.raises(DataError, match="no test images"):
         evaluate(model, Split([], torch.zeros(0, dtype=torch.int64)), preprocessing)
     strange = dataclasses.replace(digits.test, targets=digits.test.targets - 1)
     with pytest.raises(DataError, match=r"targets of 10 classes are 0 to 9, not -1$"):

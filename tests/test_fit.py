@@ -268,9 +268,9 @@ def test_a_training_that_diverged_is_gone_when_the_next_begins(
     runs: WeakSet[Run] = WeakSet()
     others: list[int] = []
 
-    def begin(*given: Any) -> Run:
+    def begin(*given: Any, **more: Any) -> Run:
         others.append(len(runs))
-        run = Run(*given)
+        run = Run(*given, **more)
         runs.add(run)
         return run
 

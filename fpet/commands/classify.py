@@ -149,7 +149,7 @@ def _key(file: Path | None) -> str | None:
 
 def _compute(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:
     """By batches, so that what is answered is told while it goes on."""
-    task = options.task(arguments)
+    task = options.task(arguments.task)
     if arguments.top_k > (labels := len(task.header.labels)):
         raise UnsupportedError(f"--top-k {arguments.top_k}: the task {task.header.name} has {labels} labels")
     backbone = options.backbone(arguments)

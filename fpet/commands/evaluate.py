@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from fpet.baseline import Baseline, check_baseline, raw_pixel_baseline
+from fpet.calibration_error import BINS
 from fpet.classes import check_classes
 from fpet.commands import options
 from fpet.commands.table import table
-from fpet.commands.tell import tell
-from fpet.data import SOURCES, Dataset
+from fpet.commands.task_data import add_task_and_data, check_split, data_of
+from fpet.data import Dataset
 from fpet.data.pictures import ImageFiles
-from fpet.errors import DataError, TaskError
+from fpet.errors import TaskError
 from fpet.evaluation import Answers, Evaluation, Tally, answers, summary, tally
 from fpet.files import write_csv
-from fpet.provenance import data_name, other_choices, trained_on_files
 from fpet.task import Task
 from fpet.words import count
 
@@ -34,13 +34,8 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     """Adds `evaluate`."""
     parser = subparsers.add_parser("evaluate", description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    options.add_task(parser)
-    options.add_data(parser, required=False, default=" (default: the named data that the task was trained on)")
-    options.add_backbone(parser)
+    add_task_and_data(parser)
     options.add_precision(parser)
-    parser.add_argument(
-        "--batch-size", type=options.positive, default=64, help="images a forward (default: %(default)s)"
-    )
     parser.add_argument(
         "--baseline", action="store_true", help="also fit a linear classifier on the raw pixels of the training images"
     )
@@ -64,13 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluates and prints."""
     if arguments.predictions is not None:
         options.refuse_existing(arguments.predictions, option="--predictions")
-    task = options.task(arguments)
+    task = options.task(arguments.task)
     backbone = options.backbone(arguments)
     dtype = options.precision(arguments)
     backbone.move(arguments.device, dtype)
     model = task.build(backbone)
     # What is wrong with the model should show before all pictures are decoded.
-    dataset = _dataset(arguments, task)
+    dataset = data_of(task, arguments, test_alone=True)
     _check_fits(task, dataset)
     if arguments.baseline:
         check_baseline(dataset)
@@ -103,6 +98,7 @@ def _counts(labels: Sequence[str], counted: Tally) -> dict[str, Any]:
     return {
         "balanced_accuracy": counted.reduced.balanced_accuracy,
         "balanced_accuracy_unreduced": counted.unreduced.balanced_accuracy,
+        "calibration_error": counted.calibration_error,
         "labels": list(labels),
         "confusion": counted.reduced.matrix().tolist(),
         "confusion_unreduced": counted.unreduced.matrix().tolist(),
@@ -154,6 +150,7 @@ def _lines(
         f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
         f"balanced {balanced_unreduced:.4f}  without token reduction",
         f"         {evaluation.agreement:.4f}  of the images are answered alike",
+        f"error    {counted.calibration_error:.4f}  expected calibration error with its token reduction ({BINS} bins)",
     ]
     if baseline is not None:
         lines.append(f"accuracy {baseline.accuracy:.4f}  linear classifier on raw pixels (C = {baseline.strength:g})")
@@ -163,37 +160,5 @@ def _lines(
 def _check_fits(task: Task, dataset: Dataset) -> None:
     """Raises DataError if the classes are others or the split is; notes a random split of other files."""
     check_classes(task.header, dataset)
-    if dataset.fixed_test:  # an option chose what trains or validates, and no image of the test
-        return
-    if not trained_on_files(task.header, dataset):
-        if "split_seed" in dataset.choices:  # a copy of the folder, less a file, is split at random once more
-            tell(
-                f"the files in {dataset.name} are not those that {task.header.name} was trained on, and they are "
-                "split at random: it may have been trained on images of this test"
-            )
-    elif other := other_choices(task.header, dataset):
-        trained = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in other.items())
-        raise DataError(
-            f"{task.header.name} was trained on another split of {dataset.name}, so that training images would be "
-            f"tested on: say {trained}"
-        )
-
-
-def _dataset(arguments: argparse.Namespace, task: Task) -> Dataset:
-    """--data, or else the named source that the task was trained on.
-
-    Raises:
-        DataError: also if the task was trained on a folder, even if that has the name of a source.
-    """
-    if arguments.data is not None:
-        return options.dataset(arguments, arguments.data, test_alone=True)
-    name = data_name(task.header)
-    if name not in SOURCES:
-        raise DataError(f"{task.path}: the task was not trained on a named source; say which --data to test on")
-    dataset = options.source(arguments, name)
-    if not trained_on_files(task.header, dataset):
-        raise DataError(
-            f"{task.path}: the task was trained on data called {name!r}, but not on those of the named source; say "
-            "which --data to test on"
-        )
-    return dataset
+    if not dataset.fixed_test:  # else an option chose what trains or validates, and no image of the test
+        check_split(task.header, dataset)

@@ -42,7 +42,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run(arguments: argparse.Namespace) -> int:
     """Counts and prints."""
-    task = None if arguments.task is None else options.task(arguments).header
+    task = None if arguments.task is None else options.task(arguments.task).header
     if task is not None and arguments.architecture_arguments:
         raise UnsupportedError("--architecture-arguments: a task says itself how its backbone is made")
     if task is None:

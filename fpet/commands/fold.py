@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     options.require_suffix(output, ".safetensors", "a folded task's name")  # timm would take another for a pickle
     options.refuse_existing(output)
-    task = options.task(arguments)
+    task = options.task(arguments.task)
     model = fold(task.build(options.backbone(arguments)))
     write_timm_checkpoint(output, task, model)
     print(f"{output}: {creation(output, task, model)}")

@@ -97,24 +97,24 @@ def add_architecture(parser: argparse.ArgumentParser) -> None:
 
 
 def add_task(parser: argparse.ArgumentParser) -> None:
-    """Adds --task, which `task` reads."""
+    """Adds --task, which `task` takes."""
     parser.add_argument(
         "--task", required=True, metavar="T", help="name of an embedded task, or a file that ends in .safetensors"
     )
 
 
-def task(arguments: argparse.Namespace) -> Task:
-    """Loads --task.
+def task(given: str) -> Task:
+    """Loads the task that an option names.
 
     Raises:
         TaskError: if the file cannot be used, or there is no embedded task of that name; a file of the name that
             `fpet train` gives is then pointed out.
     """
-    path = Path(arguments.task)
+    path = Path(given)
     if path.suffix == ".safetensors":
         return Task.load(path)
     try:
-        embedded = task_path(arguments.task)
+        embedded = task_path(given)
     except TaskError as error:
         for trained in (Path(f"{path}.safetensors"), Path("runs", f"{path}.safetensors")):
             if trained in trained.parent.glob("*.safetensors"):  # which no name is too long for

@@ -27,7 +27,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run(arguments: argparse.Namespace) -> int:
     """Reads and prints."""
-    task = options.task(arguments)
+    task = options.task(arguments.task)
     described = _described(task)
     if arguments.json:
         print(json.dumps(described))

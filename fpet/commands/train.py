@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,23 @@ import torch
 
 from fpet.backbone import Backbone
 from fpet.commands import method_options, options
+from fpet.commands.task_data import check_split
+from fpet.commands.task_output import check_output
 from fpet.commands.tell import tell
-from fpet.errors import TaskError, UnsupportedError
+from fpet.errors import UnsupportedError
 from fpet.hardware.allocator import keep_freed_memory
 from fpet.hardware.precision import DTYPES, slowness
-from fpet.header import TaskHeader, check_name
+from fpet.header import TaskHeader
 from fpet.linear import FULL_PRECISION
 from fpet.locks import sole_writer
 from fpet.quantize import BITS
-from fpet.task import save_task
+from fpet.task import Task, save_task
 from fpet.training.checkpoint import check_log
 from fpet.training.class_weights import CLASS_WEIGHTS
 from fpet.training.fit import Fitted, check_fit, checkpoints_of, evaluate_fitted, fit
 from fpet.training.parallel import Processes, joined, local_device
 from fpet.training.recipe import Recipe
+from fpet.training.start import kept_parts
 from fpet.untrained import new_header
 from fpet.words import count
 
@@ -53,13 +56,19 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     options.add_data(parser, required=True)
     options.add_backbone(parser)
-    method_options.add_methods(parser)
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="T",
+        help="task to begin with, a name or a file as for --task: with its adapter, and with its token reduction and "
+        "head as far as they are the same (default: none)",
+    )
+    method_options.add_methods(parser, default="that of --from, or ")
     parser.add_argument(
         "--head-bits",
         type=int,
         choices=(*BITS, FULL_PRECISION),
-        default=FULL_PRECISION,
-        help="bits per weight of the head; below 32 it has no bias (default: %(default)s)",
+        help=f"bits per weight of the head; below 32 it has no bias (default: those of --from, or {FULL_PRECISION})",
     )
     parser.add_argument(
         "--search-scale",
@@ -88,9 +97,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Trains, tests once, saves."""
     output = arguments.output or Path("runs", f"{arguments.name}.safetensors")
-    # Other commands recognise a task file by the suffix, and the checkpoint's name differs in it alone.
-    options.require_suffix(output, ".safetensors", "a task file's name")
-    _check_name(output, arguments.name)
+    check_output(output, arguments.name, ", or give --name")
     recipe = _recipe(arguments)
     keep_freed_memory()
     arguments.device = local_device(arguments.device)
@@ -111,14 +118,10 @@ def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe
     scales = arguments.search_scale
     for path in _checkpoints(arguments, output):
         check_log(path)
-    adapter, reducer = method_options.methods(arguments, backbone.geometry.depth)
-
-    def task(labels: tuple[str, ...]) -> TaskHeader:
-        name, bits = arguments.name, arguments.head_bits
-        return new_header(name, labels, backbone, adapter=adapter, reducer=reducer, head_bits=bits)
-
+    start = options.task(arguments.start) if arguments.start else None
+    task = _new_task(arguments, backbone, start)
     # With any labels: what is wrong should show before data is read, which may take long.
-    check_fit(task(("0", "1")), backbone, recipe, scales)
+    check_fit(task(("0", "1")), backbone, recipe, scales, start)
     if group.rank == 0:
         _warn(recipe, torch.device(arguments.device))
     dataset = options.dataset(arguments, arguments.data)
@@ -126,20 +129,28 @@ def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe
     if group.rank == 0 and 0 < steps < _FEW:
         tell(f"{count(steps, 'step')} in all will teach little: give more --epochs, or a smaller --batch-size")
     header, checkpoint, board = task(dataset.labels), _checkpoint(output), arguments.tensorboard
-    return fit(header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group)
+    if start is not None:
+        check_split(start.header, dataset)
+        if group.rank == 0:
+            tell(f"begins with the {' and the '.join(kept_parts(header, start))} of {start.path}")
+    return fit(
+        header, backbone, dataset, recipe, checkpoint, scales=scales, tensorboard=board, group=group, start=start
+    )
 
 
-def _check_name(output: Path, name: str) -> None:
-    """Raises UnsupportedError unless the file is called as its task, without which no service takes it; TaskError for
-    what is no name."""
-    try:
-        check_name(name)
-    except ValueError as error:
-        raise TaskError(str(error)) from error
-    if output.stem != name:
-        raise UnsupportedError(
-            f"{output}: a task's file has the task's name; call it {name}.safetensors, or give --name"
-        )
+def _new_task(
+    arguments: argparse.Namespace, backbone: Backbone, start: Task | None
+) -> Callable[[tuple[str, ...]], TaskHeader]:
+    """What makes the task's header of its labels; what the options do not say is as in `start`."""
+    defaults = (start.header.adapter, start.header.reducer) if start else method_options.DEFAULTS
+    adapter, reducer = method_options.methods(arguments, backbone.geometry.depth, defaults)
+    bits = arguments.head_bits or (start.header.head.bits if start else FULL_PRECISION)
+
+    def task(labels: tuple[str, ...]) -> TaskHeader:
+        header = new_header(arguments.name, labels, backbone, adapter=adapter, reducer=reducer, head_bits=bits)
+        return dataclasses.replace(header, preprocessing=start.header.preprocessing) if start else header
+
+    return task
 
 
 def _checkpoint(output: Path) -> Path:

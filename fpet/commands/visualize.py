@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UnsupportedError(f"{output}: this is the image itself; name another --output")
     options.refuse_existing(output)
     _refuse_folders(arguments.images)
-    task = options.task(arguments)
+    task = options.task(arguments.task)
     header = task.header
     files = ImageFiles(tuple(arguments.images))
     pixels = [header.preprocessing.resize(files[i]) for i in range(len(files))]

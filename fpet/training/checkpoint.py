@@ -20,6 +20,7 @@ from fpet.errors import TaskError
 from fpet.files import exists, read_bytes, write_atomically, write_csv
 from fpet.header import TaskHeader
 from fpet.reducers import REDUCERS
+from fpet.task import Task
 from fpet.training.recipe import Recipe
 from fpet.words import first
 
@@ -49,14 +50,17 @@ def _log(path: Path) -> Path:
     return path.with_name(f"{run_name(path)}.csv")
 
 
-def run_identity(header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: ResizedSplit) -> str:
-    """What determines a run's result, as JSON."""
+def run_identity(
+    header: TaskHeader, recipe: Recipe, data: ResizedSplit, val: ResizedSplit, start: Task | None = None
+) -> str:
+    """What determines a run's result, as JSON; start: the task that it begins with, if there is one."""
     digest = hashlib.sha256()
     for tensor in (data.images, data.targets, val.images, val.targets):
         digest.update(tensor.contiguous().numpy().data)
     described = dataclasses.asdict(dataclasses.replace(header, provenance={}))
     decays = ADAPTERS[header.adapter.kind].decays, REDUCERS[header.reducer.kind].decays
-    return json.dumps({"task": described, "recipe": recipe.identity(), "pixels": digest.hexdigest(), "decays": decays})
+    pixels, begun = digest.hexdigest(), {"start": start.digest} if start else {}
+    return json.dumps({"task": described, "recipe": recipe.identity(), "pixels": pixels, "decays": decays, **begun})
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,15 @@ from fpet.errors import DivergedError, UnsupportedError
 from fpet.evaluation import Evaluation, evaluate
 from fpet.header import Method, TaskHeader
 from fpet.registry import keyword_parameters, refuse_untrainable
-from fpet.task import task_on_meta
+from fpet.task import Task, task_on_meta
+from fpet.task_checks import check_backbone
 from fpet.training.checkpoint import run_name
+from fpet.training.mixed_precision import mixed_precision
 from fpet.training.parallel import ALONE, Processes
 from fpet.training.provenance import check_recordable, provenance
 from fpet.training.recipe import Recipe
-from fpet.training.run import Trained, mixed_precision
+from fpet.training.run import Trained
+from fpet.training.start import kept_parts
 from fpet.training.train import train
 
 logger = logging.getLogger(__name__)
@@ -37,7 +40,7 @@ class Fitted:
 
     header: its task, with the scale that was chosen; tried: of each scale the epoch, and accuracy and loss on the
     validation images, or how it diverged, empty if there was nothing to choose from; checkpoints: of all trainings,
-    still on the disk, save those that diverged in their first epoch.
+    still on the disk, save those that diverged in their first epoch; start: the task that it began with, if any.
     """
 
     header: TaskHeader
@@ -46,6 +49,7 @@ class Fitted:
     checkpoints: list[Path]
     dataset: Dataset
     recipe: Recipe
+    start: Task | None = None
 
 
 def fit(
@@ -58,8 +62,11 @@ def fit(
     scales: Sequence[float] = (),
     tensorboard: str | os.PathLike[str] | None = None,
     group: Processes = ALONE,
+    start: Task | None = None,
 ) -> Fitted:
     """Trains the task, or with `scales` one task for each and keeps the best on the validation images.
+
+    start: a task whose weights it begins with, where the methods are the same (`first_model`).
 
     A scale with which training diverges is out; the others go on.
 
@@ -79,7 +86,8 @@ def fit(
             _log(group, task, "")
         log = tensorboard and Path(tensorboard, run_name(path))
         try:
-            attempts.append((task, train(task, backbone, dataset, recipe, path, tensorboard=log, group=group)))
+            trained = train(task, backbone, dataset, recipe, path, tensorboard=log, group=group, start=start)
+            attempts.append((task, trained))
         except DivergedError as error:  # in every process of the group: they have one loss
             if not scales:
                 raise
@@ -87,7 +95,7 @@ def fit(
             # Its traceback's frames hold the run, with all images on the device: memory that the next one needs.
             attempts.append((task, error.with_traceback(None)))
     tried = [_told(*attempt) for attempt in attempts if scales]
-    return Fitted(*_best(attempts), tried, paths, dataset, recipe)
+    return Fitted(*_best(attempts), tried, paths, dataset, recipe, start)
 
 
 def _log(group: Processes, task: TaskHeader, what: str) -> None:
@@ -121,15 +129,26 @@ def checkpoints_of(checkpoint: Path, scales: Sequence[float]) -> list[Path]:
     return [checkpoint.with_name(name) for name in names] or [checkpoint]
 
 
-def check_fit(header: TaskHeader, backbone: Backbone, recipe: Recipe, scales: Sequence[float] = ()) -> None:
+def check_fit(
+    header: TaskHeader,
+    backbone: Backbone,
+    recipe: Recipe,
+    scales: Sequence[float] = (),
+    start: Task | None = None,
+) -> None:
     """Checks that `fit` could train this, as far as that can be said without data.
 
     Raises:
         UnsupportedError: as `fit`, save for a batch that cannot be shared.
+        TaskError: as `first_model`.
     """
     mixed_precision(backbone.device, recipe.precision)
+    if start is not None:
+        check_backbone(start.path, start.header, backbone)
     for candidate in _candidates(header, scales):
         task_on_meta(candidate, backbone.geometry)
+        if start is not None:
+            kept_parts(candidate, start)
 
 
 def evaluate_fitted(fitted: Fitted) -> tuple[TaskHeader, Evaluation]:
@@ -144,6 +163,8 @@ def evaluate_fitted(fitted: Fitted) -> tuple[TaskHeader, Evaluation]:
     origin = provenance(fitted.dataset, fitted.recipe, fitted.trained, tested)
     if fitted.tried:
         origin["scale_search"] = fitted.tried
+    if fitted.start:
+        origin["start"] = {"name": fitted.start.header.name, "digest": fitted.start.digest}
     return dataclasses.replace(fitted.header, provenance=origin), tested
 
 

@@ -16,18 +16,19 @@ from fpet.data import Dataset
 from fpet.errors import DataError, DivergedError, UnsupportedError
 from fpet.evaluation import Confusion
 from fpet.hardware.graphs import CudaGraphs
-from fpet.hardware.precision import DTYPES
 from fpet.hardware.room import refuse_excess
 from fpet.header import TaskHeader
-from fpet.task import new_model
+from fpet.task import Task
 from fpet.task_checks import check_backbone
 from fpet.training.augmentation import augmented
 from fpet.training.captured_step import captured
 from fpet.training.checkpoint import LOG_COLUMNS, Best, RunState, run_identity
 from fpet.training.class_weights import balanced_weights, cross_entropy
 from fpet.training.memory import saved_bytes
+from fpet.training.mixed_precision import mixed_precision
 from fpet.training.parallel import ALONE, Processes
 from fpet.training.recipe import Recipe
+from fpet.training.start import first_model
 from fpet.vit import AdaptedViT
 from fpet.words import count
 
@@ -62,7 +63,14 @@ class Run:
     """
 
     def __init__(
-        self, header: TaskHeader, backbone: Backbone, dataset: Dataset, recipe: Recipe, group: Processes = ALONE
+        self,
+        header: TaskHeader,
+        backbone: Backbone,
+        dataset: Dataset,
+        recipe: Recipe,
+        group: Processes = ALONE,
+        *,
+        start: Task | None = None,
     ) -> None:
         self.recipe, self.group = recipe, group
         self.preprocessing = header.preprocessing
@@ -84,11 +92,11 @@ class Run:
         self.device = backbone.device
         self.autocast, self.scaler = mixed_precision(self.device, recipe.precision)
         torch.manual_seed(recipe.seed)
-        self.model = new_model(header, backbone, drop_path=recipe.drop_path)
+        self.model = first_model(header, backbone, start, recipe.drop_path)
         self.tuned = self.model.trainable()
         self.optimizer = torch.optim.AdamW(self.model.parameter_groups(recipe.weight_decay), lr=recipe.lr, fused=True)
         data, val = dataset.train.resized(header.preprocessing), dataset.val.resized(header.preprocessing)
-        self.identity = run_identity(header, recipe, data, val)
+        self.identity = run_identity(header, recipe, data, val, start)
         self.data, self.val = data.to(self.device), val.to(self.device)
         self.weights = balanced_weights(self.data.targets, len(header.labels)) if recipe.balanced else None
         self.epoch = self.memory = 0
@@ -230,17 +238,3 @@ class Run:
             tokens, sizes = self.model.encode(self.preprocessing.normalize(images, self.model.backbone.dtype))
             logits = self.model.head(self.model.pool(tokens)).float()
         return cross_entropy(logits, targets, self.weights), logits, self.model.reducer.penalty(sizes)
-
-
-def mixed_precision(device: torch.device, precision: str) -> tuple[torch.autocast, torch.amp.GradScaler]:
-    """Autocast, and the scaler of the loss, which scales by 1 save in float16, where gradients would vanish.
-
-    Raises:
-        UnsupportedError: for float16 on a CPU.
-    """
-    if precision == "float16" and device.type != "cuda":
-        raise UnsupportedError(f"float16 is for training on a GPU; on {device.type} there is bfloat16")
-    dtype = DTYPES[precision]
-    exact = dtype is torch.float32
-    autocast = torch.autocast(device.type, None if exact else dtype, enabled=not exact)
-    return autocast, torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)

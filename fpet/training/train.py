@@ -16,6 +16,7 @@ from fpet.data import Dataset
 from fpet.errors import TaskError
 from fpet.files import exists
 from fpet.header import TaskHeader
+from fpet.task import Task
 from fpet.training.checkpoint import RunState, check_log
 from fpet.training.parallel import ALONE, Processes
 from fpet.training.randomness import random_state_kept
@@ -37,8 +38,10 @@ def train(
     *,
     tensorboard: str | os.PathLike[str] | None = None,
     group: Processes = ALONE,
+    start: Task | None = None,
 ) -> Trained:
-    """Trains a fresh model of the task that `header` describes, on the backbone's device.
+    """Trains a model of the task that `header` describes, on the backbone's device: a fresh one, or with `start` one
+    that begins with that task's weights (`first_model`).
 
     The state is written to `checkpoint` after each epoch, its log beside it as CSV, and into `tensorboard` if that
     folder is given; the start and each validation are logged. If the checkpoint is there the run goes on from it; on a
@@ -52,14 +55,14 @@ def train(
         DataError: if a picture cannot be read, the classes are not the header's labels, there are fewer training images
             than one batch, or there is no memory to keep the training and validation images in.
         TaskError: if the checkpoint is damaged or of another run, or not that of all processes, another file has the
-            log's name (see `check_log`), or as DivergedError the loss is no longer finite.
+            log's name (see `check_log`), or as DivergedError the loss is no longer finite; as `first_model`.
         UnsupportedError: for methods that do not fit the backbone, a precision that does not fit the device, a backbone
             that is not float32, or a batch that the group cannot share evenly.
     """
     checkpoint = Path(checkpoint)
     check_log(checkpoint)
     with random_state_kept(backbone.device):
-        run = Run(header, backbone, dataset, recipe, group)
+        run = Run(header, backbone, dataset, recipe, group, start=start)
         _resume(run, checkpoint)
         if group.rank == 0:
             logger.info("%s", _start(run, header, dataset))
