@@ -100,66 +100,42 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """A model's answers beside the classes of the images, with its token reduction and without any.
+class Answers:
+    """What a task takes each test image for, in the order of the split; on the CPU.
 
-    mean_tokens_out: tokens of an image that this reduction leaves, a mean; calibration_error: of the answers with it,
-    as `calibration_error` has it.
+    reduced, unreduced: with the task's token reduction and without any; probabilities: float32 [N], of the answers in
+    `reduced`; tokens_out: int64 [N], left by that reduction; reduces: whether the task has one; if not, both are the
+    same.
     """
 
     reduced: Confusion
     unreduced: Confusion
-    mean_tokens_out: float
-    calibration_error: float
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a task takes each test image for, in the order of the split; on the CPU.
-
-    reduced, unreduced: int64 [N], indices into the labels, with the task's token reduction and without any;
-    probabilities: float32 [N], of the answers in `reduced`; tokens_out: int64 [N], left by that reduction; reduces:
-    whether the task has one; if not, both are the same.
-    """
-
-    reduced: Tensor
-    unreduced: Tensor
     probabilities: Tensor
     tokens_out: Tensor
     reduces: bool
 
+    @property
+    def calibration_error(self) -> float:
+        """Of the answers with token reduction, as `calibration_error` has it."""
+        return calibration_error(self.probabilities, self.reduced.answers == self.reduced.targets)
+
 
 def evaluate(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch_size: int = 64) -> Evaluation:
-    """Classifies a split with and without token reduction, and sums up; raises what `answers` and `tally` do."""
-    return summary(model, tally(model, split, answers(model, split, preprocessing, batch_size)))
+    """Classifies a split with and without token reduction, and sums up; raises what `answers` does."""
+    return summary(model, answers(model, split, preprocessing, batch_size))
 
 
-def summary(model: AdaptedViT, counted: Tally) -> Evaluation:
+def summary(model: AdaptedViT, given: Answers) -> Evaluation:
     """What the answers of a model come to."""
-    reduced, unreduced = counted.reduced.answers, counted.unreduced.answers
-    images = len(reduced)
     return Evaluation(
-        images=images,
-        accuracy=counted.reduced.accuracy,
-        accuracy_unreduced=counted.unreduced.accuracy,
-        agreement=int((reduced == unreduced).sum()) / images,
+        images=len(given.probabilities),
+        accuracy=given.reduced.accuracy,
+        accuracy_unreduced=given.unreduced.accuracy,
+        agreement=float((given.reduced.answers == given.unreduced.answers).double().mean()),
         tokens_in=model.tokens_in,
-        tokens_out=counted.mean_tokens_out if model.reducer.tokens_vary else model.tokens_out,
+        tokens_out=float(given.tokens_out.double().mean()) if model.reducer.tokens_vary else model.tokens_out,
         tokens_vary=model.reducer.tokens_vary,
     )
-
-
-def tally(model: AdaptedViT, split: Split, given: Answers) -> Tally:
-    """Puts a model's answers to a split beside its targets.
-
-    Raises:
-        DataError: if a target of the split is none of its classes.
-    """
-    classes = len(next(model.head.parameters()))
-    split.check_targets(classes)
-    reduced, unreduced = (Confusion(split.targets, one, classes) for one in (given.reduced, given.unreduced))
-    error = calibration_error(given.probabilities, given.reduced == split.targets)
-    return Tally(reduced, unreduced, float(given.tokens_out.double().mean()), error)
 
 
 @torch.inference_mode()
@@ -171,9 +147,11 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
 
     Raises:
         ValueError: for batches of less than one image.
-        DataError: if a picture cannot be read, or there is none.
+        DataError: if a picture cannot be read, there is none, or a target of the split is none of the task's classes.
         UnsupportedError: if answers are not finite, as where the model's dtype overflows.
     """
+    classes = len(next(model.head.parameters()))
+    split.check_targets(classes)
     model = model.in_evaluation()
     reduces = not isinstance(model.reducer, NoReduction)
     full = model.unreduced()
@@ -187,7 +165,8 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
             found.append((given.argmax(dim=1), plain.argmax(dim=1), given.softmax(dim=1).amax(dim=1), tokens, finite))
     reduced, unreduced, probabilities, left, finite = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
     _refuse_not_finite(model, finite)
-    return Answers(reduced, unreduced, probabilities, left, reduces)
+    with_it, without = (Confusion(split.targets, each, classes) for each in (reduced, unreduced))
+    return Answers(with_it, without, probabilities, left, reduces)
 
 
 @torch.inference_mode()

@@ -98,7 +98,8 @@ class Task:
         try:
             # Shapes first, without memory for them: a file of few bytes may ask for a model of many.
             check_tensors(task_on_meta(self.header, backbone.geometry), self.tensors)
-            model = new_model(self.header, backbone, drop_path=drop_path)
+            with torch.random.fork_rng(devices=[]):  # random weights that the file's replace: no draw of the caller's
+                model = new_model(self.header, backbone, drop_path=drop_path)
             unpack_module(model.trainable(), self.tensors, latent=latent)
         except (ValueError, UnsupportedError) as error:
             raise TaskError(f"{self.path}: {error}") from error

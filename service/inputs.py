@@ -49,7 +49,7 @@ class BodyReader:
     max_images: int
     texts: FairThreads
 
-    async def read(self, request: Request, deadline: Deadline, kind: Hashable = None) -> list[bytes]:
+    async def read(self, request: Request, deadline: Deadline, kind: Hashable) -> list[bytes]:
         """The encoded images of the request, at least one, in their order.
 
         kind: whose they are, such as a task's; documents are parsed in rotation over kinds.
@@ -63,8 +63,8 @@ class BodyReader:
         if encoding != _AS_IT_IS:
             message = f"content encoding {encoding[:20]!r} is not accepted; send images as they are"
             raise UnsupportedTypeError(message, {"accept-encoding": _AS_IT_IS})
-        kind, options = parse_options_header(request.headers.get("content-type"))
-        media_type = kind.decode("latin-1")
+        content_type, options = parse_options_header(request.headers.get("content-type"))
+        media_type = content_type.decode("latin-1")
         if media_type == MULTIPART:
             async with _arriving(deadline):
                 return await self._read_multipart(request, options.get(b"boundary"))

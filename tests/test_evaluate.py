@@ -18,7 +18,7 @@ from fpet.baseline import _pixels, raw_pixel_baseline
 from fpet.data import Dataset, Split, load_dataset
 from fpet.data.split import ImageTensor
 from fpet.errors import DataError, UnsupportedError
-from fpet.evaluation import Confusion, Evaluation, answers, classify, evaluate, summary, tally
+from fpet.evaluation import Confusion, Evaluation, answers, classify, evaluate, summary
 from fpet.header import Method, TaskHeader
 from fpet.preprocess import Preprocessing
 from fpet.task import new_model
@@ -52,7 +52,7 @@ def untrained(adapter: Method, reducer: Method, images: Tensor) -> tuple[TaskHea
 def test_each_image_is_counted_once_and_where_it_belongs(adapter: Method, reducer: Method, digits: Dataset) -> None:
     images = digits.test.resized(Preprocessing((16, 16))).images
     header, model = untrained(adapter, reducer, images)
-    counted = tally(model, digits.test, answers(model, digits.test, header.preprocessing, batch_size=7))
+    counted = answers(model, digits.test, header.preprocessing, batch_size=7)
     targets = digits.test.targets
     found = []
     for matrix, one in ((counted.reduced.matrix(), model), (counted.unreduced.matrix(), model.unreduced())):
@@ -84,7 +84,7 @@ def test_what_each_image_kept_is_averaged(digits: Dataset) -> None:
     assert len(set(lengths)) > 2
     given = answers(model, digits.test, header.preprocessing, batch_size=7)
     assert given.tokens_out.tolist() == lengths
-    evaluation = summary(model, tally(model, digits.test, given))
+    evaluation = summary(model, given)
     assert evaluation.tokens_out == sum(lengths) / 60 < model.tokens_out
     assert evaluation.tokens_in_words == f"17 -> {sum(lengths) / 60:.1f} tokens on average"
 
@@ -112,12 +112,12 @@ def test_each_answer_comes_with_its_probability(reducer: Method, digits: Dataset
     with torch.inference_mode():
         probabilities, best = classify(model, images, header.preprocessing)[0].softmax(dim=1).max(dim=1)
         plain = classify(model.unreduced(), images, header.preprocessing)[0].argmax(dim=1)
-    assert torch.equal(given.reduced, best)
-    assert torch.equal(given.unreduced, plain)
+    assert torch.equal(given.reduced.answers, best)
+    assert torch.equal(given.unreduced.answers, plain)
     torch.testing.assert_close(given.probabilities, probabilities)
     assert given.reduces == (reducer is BDM)
-    assert torch.equal(given.reduced, given.unreduced) != given.reduces
-    counted = summary(model, tally(model, digits.test, given))
+    assert torch.equal(given.reduced.answers, given.unreduced.answers) != given.reduces
+    counted = summary(model, given)
     assert counted == evaluate(model, digits.test, header.preprocessing)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import json
@@ -42,7 +43,7 @@ def reader() -> Iterator[BodyReader]:
 
 
 async def read(reader: BodyReader, incoming: Request) -> list[bytes]:
-    return await reader.read(incoming, Deadline.after(20))
+    return await reader.read(incoming, Deadline.after(20), "digits")
 
 
 def encoded(*images: bytes) -> bytes:
@@ -51,6 +52,21 @@ def encoded(*images: bytes) -> bytes:
 
 def in_chunks(body: bytes, size: int) -> list[bytes]:
     return [body[i : i + size] for i in range(0, len(body), size)]
+
+
+async def test_tasks_take_turns_with_their_documents(reader: BodyReader) -> None:
+    done: list[str] = []
+
+    async def ask(name: str) -> None:
+        await reader.read(request([encoded(*IMAGES)], "application/json"), Deadline.after(20), name[0])
+        done.append(name)
+
+    with taken(reader.texts.pool):
+        asked = [asyncio.create_task(ask(name)) for name in ("a1", "a2", "a3", "a4", "b1")]
+        for _ in range(100):  # until all of them wait
+            await asyncio.sleep(0)
+    await asyncio.gather(*asked)
+    assert done == ["a1", "a2", "b1", "a3", "a4"]
 
 
 @pytest.mark.parametrize("content_type", ["image/png", "image/x-unheard-of", "application/octet-stream", "IMAGE/JPEG"])
@@ -143,13 +159,13 @@ async def test_a_client_that_stops_sending_is_not_waited_for(
 ) -> None:
     begun = incoming([{"type": "http.request", "body": b"x", "more_body": True}], "image/png")
     with pytest.raises(error, match=r"the body did not arrive within 0\.01 seconds"):
-        await reader.read(begun, Deadline.after(0.01, asked_for=asked_for))
+        await reader.read(begun, Deadline.after(0.01, asked_for=asked_for), "digits")
 
 
 async def test_a_body_that_arrived_is_not_said_to_be_missing_when_its_parsing_has_to_wait(reader: BodyReader) -> None:
     late = r"no answer was ready within 0\.1 seconds"
     with taken(reader.texts.pool), pytest.raises(DeadlineExceededError, match=late):
-        await reader.read(request([encoded(b"x")], "application/json"), Deadline.after(0.1))
+        await reader.read(request([encoded(b"x")], "application/json"), Deadline.after(0.1), "digits")
 
 
 async def test_a_client_that_leaves_while_its_body_waits_to_be_parsed_is_gone(reader: BodyReader) -> None:

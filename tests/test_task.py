@@ -74,7 +74,9 @@ def test_a_saved_task_answers_as_the_trained_model(
     methods = {"adapter": completed(ADAPTERS, adapter), "reducer": completed(REDUCERS, reducer)}
     assert task.header == dataclasses.replace(header, **methods)  # it does not depend on what defaults will be
     images = torch.randn(2, 3, 32, 32)
+    state = torch.get_rng_state()
     built = task.build(backbone)
+    assert torch.equal(torch.get_rng_state(), state)  # nothing of it is drawn
     assert not any(parameter.requires_grad for parameter in built.parameters())
     with torch.inference_mode():
         torch.testing.assert_close(built(images), model.eval()(images), rtol=0, atol=1e-5)

@@ -18,7 +18,7 @@ from fpet.commands.task_data import add_task_and_data, check_split, data_of
 from fpet.data import Dataset
 from fpet.data.pictures import ImageFiles
 from fpet.errors import TaskError
-from fpet.evaluation import Answers, Evaluation, Tally, answers, summary, tally
+from fpet.evaluation import Answers, Evaluation, answers, summary
 from fpet.files import write_csv
 from fpet.task import Task
 from fpet.words import count
@@ -70,9 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.baseline:
         check_baseline(dataset)
     found = answers(model, dataset.test, task.header.preprocessing, arguments.batch_size)
-    counted = tally(model, dataset.test, found)
-    evaluation = summary(model, counted)
-    classes = list(_classes(dataset.labels, counted)) if arguments.per_class else []
+    evaluation = summary(model, found)
+    classes = list(_classes(dataset.labels, found)) if arguments.per_class else []
     baseline = raw_pixel_baseline(dataset) if arguments.baseline else None
     if arguments.json:
         report = {
@@ -83,9 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
         }
         extra: dict[str, Any] = {} if baseline is None else {"baseline": dataclasses.asdict(baseline)}
         extra |= {"classes": classes} if classes else {}
-        print(json.dumps({**report, **dataclasses.asdict(evaluation), **_counts(dataset.labels, counted), **extra}))
+        print(json.dumps({**report, **dataclasses.asdict(evaluation), **_counts(dataset.labels, found), **extra}))
     else:
-        print("\n".join(_lines(task, dataset, evaluation, counted, baseline)))
+        print("\n".join(_lines(task, dataset, evaluation, found, baseline)))
         if classes:
             print(f"\n{table(classes, _CLASS_COLUMNS)}")
     if arguments.predictions is not None:  # last: what was found is told, though this may fail
@@ -93,15 +92,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _counts(labels: Sequence[str], counted: Tally) -> dict[str, Any]:
+def _counts(labels: Sequence[str], found: Answers) -> dict[str, Any]:
     """What the counts say beside the evaluation; rows of a confusion are classes, columns answers, both as labels."""
     return {
-        "balanced_accuracy": counted.reduced.balanced_accuracy,
-        "balanced_accuracy_unreduced": counted.unreduced.balanced_accuracy,
-        "calibration_error": counted.calibration_error,
+        "balanced_accuracy": found.reduced.balanced_accuracy,
+        "balanced_accuracy_unreduced": found.unreduced.balanced_accuracy,
+        "calibration_error": found.calibration_error,
         "labels": list(labels),
-        "confusion": counted.reduced.matrix().tolist(),
-        "confusion_unreduced": counted.unreduced.matrix().tolist(),
+        "confusion": found.reduced.matrix().tolist(),
+        "confusion_unreduced": found.unreduced.matrix().tolist(),
     }
 
 
@@ -116,19 +115,19 @@ def _write_predictions(path: Path, dataset: Dataset, found: Answers) -> None:
     columns: dict[str, Sequence[object]] = {
         "file": files,
         "label": [dataset.labels[i] for i in dataset.test.targets.tolist()],
-        "answer": [dataset.labels[i] for i in found.reduced.tolist()],
+        "answer": [dataset.labels[i] for i in found.reduced.answers.tolist()],
         "probability": [f"{value:.6f}" for value in found.probabilities.tolist()],
     }
     if found.reduces:
-        columns["answer_unreduced"] = [dataset.labels[i] for i in found.unreduced.tolist()]
+        columns["answer_unreduced"] = [dataset.labels[i] for i in found.unreduced.answers.tolist()]
     write_csv(path, columns, zip(*columns.values(), strict=True), TaskError)
 
 
-def _classes(labels: Sequence[str], counted: Tally) -> Iterator[dict[str, Any]]:
+def _classes(labels: Sequence[str], found: Answers) -> Iterator[dict[str, Any]]:
     """A row a class; of one without test images nothing is known."""
-    counts = zip(counted.reduced.images, counted.reduced.right, counted.unreduced.right, strict=True)
+    counts = zip(found.reduced.images, found.reduced.right, found.unreduced.right, strict=True)
     for i, (label, (images, right, right_unreduced)) in enumerate(zip(labels, counts, strict=True)):
-        times, other = (int(one) for one in counted.reduced.mistakes(i).max(dim=0))
+        times, other = (int(one) for one in found.reduced.mistakes(i).max(dim=0))
         yield {
             "label": label,
             "images": int(images),
@@ -140,9 +139,9 @@ def _classes(labels: Sequence[str], counted: Tally) -> Iterator[dict[str, Any]]:
 
 
 def _lines(
-    task: Task, dataset: Dataset, evaluation: Evaluation, counted: Tally, baseline: Baseline | None
+    task: Task, dataset: Dataset, evaluation: Evaluation, found: Answers, baseline: Baseline | None
 ) -> list[str]:
-    balanced, balanced_unreduced = counted.reduced.balanced_accuracy, counted.unreduced.balanced_accuracy
+    balanced, balanced_unreduced = found.reduced.balanced_accuracy, found.unreduced.balanced_accuracy
     lines = [
         f"{task.header.name} on {count(evaluation.images, 'test image')} of {dataset.name}",
         f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({evaluation.tokens_in_words})",
@@ -150,7 +149,7 @@ def _lines(
         f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
         f"balanced {balanced_unreduced:.4f}  without token reduction",
         f"         {evaluation.agreement:.4f}  of the images are answered alike",
-        f"error    {counted.calibration_error:.4f}  expected calibration error with its token reduction ({BINS} bins)",
+        f"error    {found.calibration_error:.4f}  expected calibration error with its token reduction ({BINS} bins)",
     ]
     if baseline is not None:
         lines.append(f"accuracy {baseline.accuracy:.4f}  linear classifier on raw pixels (C = {baseline.strength:g})")

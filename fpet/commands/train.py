@@ -24,10 +24,10 @@ from fpet.header import TaskHeader
 from fpet.linear import FULL_PRECISION
 from fpet.locks import sole_writer
 from fpet.quantize import BITS
-from fpet.task import Task, save_task
+from fpet.task import Task
 from fpet.training.checkpoint import check_log
 from fpet.training.class_weights import CLASS_WEIGHTS
-from fpet.training.fit import Fitted, check_fit, checkpoints_of, evaluate_fitted, fit
+from fpet.training.fit import Fitted, check_fit, checkpoints_of, fit
 from fpet.training.parallel import Processes, joined, local_device
 from fpet.training.recipe import Recipe
 from fpet.training.start import kept_parts
@@ -180,11 +180,8 @@ def _told_if_interrupted(checkpoints: Sequence[Path]) -> Iterator[None]:
 
 
 def _save(output: Path, fitted: Fitted) -> None:
-    header, tested = evaluate_fitted(fitted)
-    save_task(output, header, fitted.trained.model)
-    for checkpoint in fitted.checkpoints:
-        checkpoint.unlink(missing_ok=True)
-    scale = f"scale {header.adapter.arguments['scale']}, " if fitted.tried else ""
+    tested = fitted.save(output)
+    scale = f"scale {fitted.header.adapter.arguments['scale']}, " if fitted.tried else ""
     balanced = "balanced " if fitted.recipe.balanced else ""
     print(
         f"{output}: {scale}epoch {fitted.trained.epoch} of {fitted.recipe.epochs}, "

@@ -17,7 +17,7 @@ from fpet.errors import DivergedError, UnsupportedError
 from fpet.evaluation import Evaluation, evaluate
 from fpet.header import Method, TaskHeader
 from fpet.registry import keyword_parameters, refuse_untrainable
-from fpet.task import Task, task_on_meta
+from fpet.task import Task, save_task, task_on_meta
 from fpet.task_checks import check_backbone
 from fpet.training.checkpoint import run_name
 from fpet.training.mixed_precision import mixed_precision
@@ -50,6 +50,19 @@ class Fitted:
     dataset: Dataset
     recipe: Recipe
     start: Task | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> Evaluation:
+        """Looks at the test images, once, writes the task with its provenance, and removes the checkpoints.
+
+        Raises:
+            DataError, UnsupportedError: as `evaluate_fitted`.
+            TaskError: as `save_task`.
+        """
+        header, tested = evaluate_fitted(self)
+        save_task(path, header, self.trained.model)
+        for checkpoint in self.checkpoints:
+            checkpoint.unlink(missing_ok=True)
+        return tested
 
 
 def fit(
