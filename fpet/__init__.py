@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fpet.errors import UnsupportedError as UnsupportedError
     from fpet.evaluation import Evaluation as Evaluation
     from fpet.evaluation import evaluate as evaluate
+    from fpet.flops import macs as macs
     from fpet.folding import fold as fold
     from fpet.header import Method as Method
     from fpet.header import TaskHeader as TaskHeader
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from fpet.inference.mixed import family as family
     from fpet.inference.task_weights import Weights as Weights
     from fpet.inference.unit_scale import at_unit_scale as at_unit_scale
+    from fpet.linear import LowBitLinear as LowBitLinear
+    from fpet.linear import per_token as per_token
     from fpet.predictions import Classification as Classification
     from fpet.predictions import Prediction as Prediction
     from fpet.predictions import TokenCounts as TokenCounts
@@ -53,6 +56,10 @@ if TYPE_CHECKING:
     from fpet.task import save_tensors as save_tensors
     from fpet.temperature import calibrate as calibrate
     from fpet.timm_download import download_backbone as download_backbone
+    from fpet.tokens import Geometry as Geometry
+    from fpet.tokens import Layout as Layout
+    from fpet.tokens import Tokens as Tokens
+    from fpet.training.fit import Fitted as Fitted
     from fpet.training.fit import evaluate_fitted as evaluate_fitted
     from fpet.training.fit import fit as fit
     from fpet.training.recipe import Recipe as Recipe
@@ -61,58 +68,44 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
-    "Adapter": "adapters.base",
-    "BlockAdapter": "adapters.base",
-    "Backbone": "backbone",
-    "create_backbone": "backbone",
-    "load_backbone": "backbone",
-    "save_backbone": "backbone",
-    "save_vit": "backbone",
-    "Classifier": "classifier",
-    "Dataset": "data",
-    "Reading": "data",
-    "Split": "data",
-    "dataset_of": "data",
-    "load_dataset": "data",
-    "default_backbone": "embedded",
-    "task_path": "embedded",
-    "BackboneError": "errors",
-    "BusyError": "errors",
-    "DataError": "errors",
-    "DivergedError": "errors",
-    "FpetError": "errors",
-    "ImageError": "errors",
-    "TaskError": "errors",
-    "UnsupportedError": "errors",
-    "Evaluation": "evaluation",
-    "evaluate": "evaluation",
-    "fold": "folding",
-    "Method": "header",
-    "TaskHeader": "header",
-    "to_rgb": "images",
-    "Template": "inference.mixed",
-    "family": "inference.mixed",
-    "Weights": "inference.task_weights",
-    "at_unit_scale": "inference.unit_scale",
-    "Classification": "predictions",
-    "Prediction": "predictions",
-    "TokenCounts": "predictions",
-    "Preprocessing": "preprocess",
-    "BlockReducer": "reducers.base",
-    "Reducer": "reducers.base",
-    "Task": "task",
-    "new_model": "task",
-    "save_task": "task",
-    "save_tensors": "task",
-    "calibrate": "temperature",
-    "download_backbone": "timm_download",
-    "evaluate_fitted": "training.fit",
-    "fit": "training.fit",
-    "Recipe": "training.recipe",
-    "new_header": "untrained",
-    "AdaptedViT": "vit",
+_NAMES = {
+    "adapters.base": ("Adapter", "BlockAdapter"),
+    "backbone": ("Backbone", "create_backbone", "load_backbone", "save_backbone", "save_vit"),
+    "classifier": ("Classifier",),
+    "data": ("Dataset", "dataset_of", "load_dataset", "Reading", "Split"),
+    "embedded": ("default_backbone", "task_path"),
+    "errors": (
+        "BackboneError",
+        "BusyError",
+        "DataError",
+        "DivergedError",
+        "FpetError",
+        "ImageError",
+        "TaskError",
+        "UnsupportedError",
+    ),
+    "evaluation": ("evaluate", "Evaluation"),
+    "flops": ("macs",),
+    "folding": ("fold",),
+    "header": ("Method", "TaskHeader"),
+    "images": ("to_rgb",),
+    "inference.mixed": ("family", "Template"),
+    "inference.task_weights": ("Weights",),
+    "inference.unit_scale": ("at_unit_scale",),
+    "linear": ("LowBitLinear", "per_token"),
+    "predictions": ("Classification", "Prediction", "TokenCounts"),
+    "preprocess": ("Preprocessing",),
+    "reducers.base": ("BlockReducer", "Reducer"),
+    "task": ("new_model", "save_task", "save_tensors", "Task"),
+    "temperature": ("calibrate",),
+    "timm_download": ("download_backbone",),
+    "tokens": ("Geometry", "Layout", "Tokens"),
+    "training.fit": ("evaluate_fitted", "fit", "Fitted"),
+    "training.recipe": ("Recipe",),
+    "untrained": ("new_header",),
+    "vit": ("AdaptedViT",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = list(_HOMES)
 
 

@@ -15,7 +15,7 @@ from service.tasks.building import TaskBuilder
 from service.tasks.entries import Entries
 from service.tasks.entry import Entry, EntrySnapshot
 from service.tasks.folder import SUFFIX, TaskFolder
-from service.tasks.loading import FirstsAlone, Load, log_change, log_failure, may_pass
+from service.tasks.loading import Load, log_change, log_failure, may_pass
 from service.tasks.stamps import Stamps, status_of
 
 
@@ -95,8 +95,7 @@ class Catalog:
             CancelledError, RuntimeError: if the pool is shut down meanwhile.
         """
         entries = [self._begin(self.entries.require(name)) for name in names]
-        load = FirstsAlone(self._builder.load)
-        tried = pool.map(lambda entry: self._try(entry, load), entries)
+        tried = pool.map(self._try, entries)
         return [self._end(entry, built) for entry, built in zip(entries, tried, strict=True)]
 
     def unload(self, name: str) -> Entry:
@@ -214,10 +213,10 @@ class Catalog:
         self._looked_at.look(entry.path)
         return self.entries.put(replace(entry, state="loading", reason=None, wanted=True))
 
-    def _try(self, entry: Entry, load: Load | None = None) -> LoadedTask | Exception:
+    def _try(self, entry: Entry) -> LoadedTask | Exception:
         """What is to serve, or why it cannot; in any thread."""
         try:
-            return self._builder.build(entry, self._files.read(entry.path), load)
+            return self._builder.build(entry, self._files.read(entry.path))
         except Exception as error:  # whatever a file holds, it must not keep the others from serving
             return error
 

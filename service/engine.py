@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from fpet.inference.mixed import family
 from fpet.inference.packed_weights import at_rest
 from fpet.inference.unit_scale import at_unit_scale
 from fpet.task import Task
-from fpet.vit import check_parity
+from fpet.vit import AdaptedViT, check_parity
 from service.metrics import Metrics, TaskCost
 from service.model.batch_runner import BatchResult, BatchRunner
 from service.model.calibration import measure_point
@@ -66,6 +67,8 @@ class Engine:
         self.program_maker = ProgramMaker(device, backbone.vit)
         self._runner = BatchRunner(device, dtype, self.unpacked, captures)
         self._families: WeakValueDictionary[str, Family] = WeakValueDictionary()
+        self._checked: WeakSet[Family] = WeakSet()
+        self._making = threading.Lock()
         self._timings = timings_by_family(_FAMILIES)
         self._orders = itertools.cycle([(True, False), (False, True)])
 
@@ -103,8 +106,7 @@ class Engine:
             model = served.build(self.backbone)
             # Mixing tasks stacks their weights, which is no use where those are as large as the backbone.
             name = family(served.header) if model.mixes else task.digest
-            known = self._families.get(name)
-            common = known or Family.of(name, task.header, model, self._timings(name))
+            common = self._family(name, task, model)
             loaded = LoadedTask(
                 path=task.path,
                 header=common.share(task.header),
@@ -115,12 +117,19 @@ class Engine:
                 weights=at_rest(model, served.tensors),
             )
             # Without reduction a task runs as its family does.
-            for shortened in (True,) if known else (True, False):
+            for shortened in (True,) if common in self._checked else (True, False):
                 self.check(BatchKey(common, shortened), loaded)
         except RuntimeError as error:  # torch's word for too little memory
             raise TaskError(f"{task.path}: the model cannot run: {error}") from error
-        self._families[name] = common
+        self._checked.add(common)
         return loaded
+
+    def _family(self, name: str, task: Task, model: AdaptedViT) -> Family:
+        """That of this name, which is made once, though several threads may load tasks of it; else they would never
+        share a batch."""
+        with self._making:
+            known = self._families.get(name)
+            return known or self._families.setdefault(name, Family.of(name, task.header, model, self._timings(name)))
 
     def check(self, group: BatchKey, task: LoadedTask) -> None:
         """Raises TaskError if the task's answer to a blank image is not finite."""

@@ -128,11 +128,10 @@ class Inferences:
         deadline: Deadline,
     ) -> list[Inference]:
         """Each task's own pixels, the same number for each, to its outputs; decode: seconds that it took."""
-        works = [
-            (self._folding.group(task, reduced=reduced, dtype=one.dtype), Work(task, one))
-            for task, pixels in own
-            for one in pixels
-        ]
+        works: list[tuple[BatchKey, Work]] = []
+        for task, pixels in own:
+            group = self._folding.group(task, reduced=reduced, dtype=pixels[0].dtype)
+            works += ((group, Work(task, one)) for one in pixels)
         done = await self._batcher.submit(reservation, works, deadline)
         if not all(one.result.finite for one in done):
             raise InvalidRequestError("the input is out of the range that the model can compute with")

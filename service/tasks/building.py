@@ -20,17 +20,17 @@ class TaskBuilder:
     """
 
     def __init__(self, load: Load, read: Callable[[Path], bytes]) -> None:
-        self.load = load
+        self._load = load
         self._read = read
         self._generations: dict[str, int] = {}
 
-    def build(self, entry: Entry, data: bytes, load: Load | None = None) -> LoadedTask:
-        """Builds the task of an entry as the next generation; load: instead of the builder's own.
+    def build(self, entry: Entry, data: bytes) -> LoadedTask:
+        """Builds the task of an entry as the next generation.
 
         Raises:
             FpetError: if the bytes hold no task, or one that cannot serve or has another or a reserved name.
         """
-        return (load or self.load)(parse(data, entry), self._generations.get(entry.name, 0) + 1)
+        return self._load(parse(data, entry), self._generations.get(entry.name, 0) + 1)
 
     def build_as(self, entry: Entry, snapshot: EntrySnapshot, content: bytes) -> LoadedTask:
         """Builds the task that another process built, as the same generation; content: of its file, which is read if
@@ -43,7 +43,7 @@ class TaskBuilder:
             task = parse(content or self._read(entry.path), entry)
             if task.digest != snapshot.digest:
                 raise TaskError(f"{entry.path}: the file is another one by now")
-            return self.load(task, snapshot.generation)
+            return self._load(task, snapshot.generation)
         except FpetError as error:
             raise InvalidTaskError(without_folder(entry.path, error)) from error
 

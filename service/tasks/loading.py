@@ -1,9 +1,8 @@
-"""Loading of tasks: parsing their files, making each family once, and logging the outcome."""
+"""Loading of tasks: parsing their files, and logging the outcome."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from fpet.errors import FpetError, TaskError
@@ -18,32 +17,8 @@ logger = logging.getLogger(__name__)
 # No task can be called so: GET /v2/models/stats has the statistics of all, where the metadata of this one would be.
 _TAKEN = "stats"
 
-# Builds a task for service as the given generation; raises FpetError if it cannot.
+# Builds a task for service as the given generation, in any thread; raises FpetError if it cannot.
 Load = Callable[[Task, int], LoadedTask]
-
-
-class FirstsAlone:
-    """Loads tasks in any number of threads, but serially until a task with the same methods is loaded.
-
-    Two tasks loaded at once as the first of a family would each make a family of its own, and never share a batch. What
-    is loaded must stay referenced while others are loaded, or its family goes with it.
-    """
-
-    def __init__(self, load: Load) -> None:
-        self._load = load
-        self._first = threading.Lock()
-        self._known: set[str] = set()
-
-    def __call__(self, task: Task, generation: int) -> LoadedTask:
-        """Loads a task as the given generation; raises what `load` does."""
-        # Different texts may be of one family, but never one text of two.
-        methods = repr((task.header.adapter, task.header.reducer))
-        if methods in self._known:
-            return self._load(task, generation)
-        with self._first:
-            loaded = self._load(task, generation)
-            self._known.add(methods)
-            return loaded
 
 
 def parse(data: bytes, entry: Entry) -> Task:
