@@ -80,8 +80,8 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(scope="session")
 def service(small_files: Files) -> Iterator[Serving]:
-    """The service on them, over HTTP, for all tests that leave it as it is."""
-    with serving(small_settings(small_files, calibration_repeats=1)) as running:
+    """The service on them, over HTTP, for all tests that leave it as it is; all is measured."""
+    with serving(small_settings(small_files, threads=0, calibration_repeats=1)) as running:
         yield running
 
 

@@ -83,13 +83,14 @@ def write_foldable(folder: Path, name: str, seed: int = 0, adapter: Method = REP
 
 
 def small_settings(files: Files, **changes: object) -> Settings:
-    """Settings for tests: small, exact, and quick to start and stop."""
+    """Settings for tests: small, exact, and quick to start and stop: one thread a forward needs no measurement."""
     options = {
         "backbone": files.backbone,
         "tasks": files.tasks,
         "device": SERVED,
         "dtype": "float32",
         "log_level": "warning",
+        "threads": 1,
         "max_batch": 4,
         "calibration_repeats": 0,
         "shutdown_delay": 0,

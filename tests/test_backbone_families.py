@@ -213,7 +213,7 @@ def test_a_wide_backbone_from_training_to_an_answer_over_http(tmp_path: Path) ->
     with torch.inference_mode():
         [expected] = model(preprocessing.normalize(pixels[None], torch.float32)).tolist()
     settings = Settings(
-        backbone=path, tasks=tasks, device="cpu", dtype="float32", log_level="warning", max_batch=2,
+        backbone=path, tasks=tasks, device="cpu", dtype="float32", log_level="warning", threads=1, max_batch=2,
         calibration_repeats=0, shutdown_delay=0,
     )  # fmt: skip
     with serving(settings) as service:

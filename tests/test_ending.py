@@ -22,7 +22,7 @@ from service.settings import Settings
 
 settings = Settings(
     backbone=Path(sys.argv[1]), tasks=Path(sys.argv[2]), device="cpu", dtype="float32", port=0, max_batch=4,
-    calibration_repeats=1, shutdown_delay=0, drain_seconds=0.5,
+    threads=1, calibration_repeats=0, shutdown_delay=0, drain_seconds=0.5,
 )
 app = create_app(settings)
 

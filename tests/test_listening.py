@@ -36,7 +36,8 @@ sys.exit(main(sys.argv[1:]))
 def test_an_address_that_a_name_has_and_the_machine_has_not_is_left_out(small_files: Files) -> None:
     command = [sys.executable, "-c", _NAMED_BUT_MISSING, "serve", "--host", "localhost", "--port", "0"]
     command += ["--backbone", str(small_files.backbone), "--tasks", str(small_files.tasks)]
-    command += ["--dtype", "float32", "--max-batch", "1", "--calibration-repeats", "0", "--shutdown-delay", "0"]
+    command += ["--dtype", "float32", "--threads", "1", "--max-batch", "1", "--calibration-repeats", "0"]
+    command += ["--shutdown-delay", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         address = ""

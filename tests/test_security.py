@@ -82,6 +82,8 @@ def left(small_files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "log-format": "json",
             "log-level": "debug",
             "otlp-endpoint": collector.address,
+            "dtype": "float32",
+            "threads": 1,
             "calibration-repeats": 0,
             "shutdown-delay": 0,
         }

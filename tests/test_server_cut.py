@@ -18,7 +18,8 @@ def test_who_is_cut_off_is_in_the_log(small_files: Files) -> None:
     """Of a process that the signal ends as soon as the server has stopped."""
     command = [sys.executable, "-m", "fpet.cli", "serve", "--port", "0", "--log-format", "json"]
     command += ["--backbone", str(small_files.backbone), "--tasks", str(small_files.tasks), "--dtype", "float32"]
-    command += ["--calibration-repeats", "0", "--max-batch", "4", "--shutdown-delay", "0", "--drain-seconds", "1"]
+    command += ["--threads", "1", "--calibration-repeats", "0", "--max-batch", "4"]
+    command += ["--shutdown-delay", "0", "--drain-seconds", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         port = 0
