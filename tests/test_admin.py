@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 from changing import IMAGE, logits_of, put, task_file
-from serving import ADMIN, KEY, Files, Serving, serving, small_settings
+from serving import ADMIN, KEY, Files, Serving, copy_files, serving, small_settings
+
+
+@pytest.fixture(scope="module")
+def refused_files(small_files: Files, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return copy_files(small_files, tmp_path_factory.mktemp("refused") / "tasks")
+
+
+@pytest.fixture(scope="module")
+def refusing(refused_files: Files) -> Iterator[Serving]:
+    """One like `changeable`, for all changes that are refused."""
+    with serving(small_settings(refused_files, admin_key=KEY, watch=False)) as running:
+        yield running
 
 
 def test_a_task_is_put_into_service_replaced_and_deleted(changeable: Serving, files: Files, tmp_path: Path) -> None:
@@ -82,7 +94,7 @@ def test_a_file_that_cannot_be_loaded_is_refused_and_the_old_one_serves(
 @pytest.mark.parametrize(
     ("method", "path"), [("PUT", ""), ("DELETE", ""), ("POST", "/load"), ("POST", "/unload")], ids=str
 )
-def test_without_the_key_nothing_changes(changeable: Serving, tmp_path: Path, method: str, path: str) -> None:
+def test_without_the_key_nothing_changes(refusing: Serving, tmp_path: Path, method: str, path: str) -> None:
     content = task_file(tmp_path) if method == "PUT" else None
     for value, expected in (
         (None, (401, "unauthorized")),
@@ -92,9 +104,9 @@ def test_without_the_key_nothing_changes(changeable: Serving, tmp_path: Path, me
         ("Bearer clé", (403, "forbidden")),
     ):
         headers = {} if value is None else {"authorization": value.encode()}
-        answer = changeable.client.request(method, f"/v1/tasks/digits{path}", headers=headers, content=content)
+        answer = refusing.client.request(method, f"/v1/tasks/digits{path}", headers=headers, content=content)
         assert (answer.status_code, answer.json()["error_type"]) == expected, value
-        assert changeable.classify(IMAGE).json()["generation"] == 1, value
+        assert refusing.classify(IMAGE).json()["generation"] == 1, value
 
 
 def test_a_service_without_a_key_cannot_be_changed(files: Files, tmp_path: Path) -> None:
@@ -154,18 +166,18 @@ def test_what_cannot_serve_is_refused_and_the_old_one_goes_on(
 
 
 @pytest.mark.parametrize("name", ["..%2Fdigits", "%2e%2e", "DIGITS", "chiffres-é", "x" * 300, "a%2Fb", "a%00b"])
-def test_no_name_leads_out_of_the_folder(changeable: Serving, files: Files, tmp_path: Path, name: str) -> None:
+def test_no_name_leads_out_of_the_folder(refusing: Serving, refused_files: Files, tmp_path: Path, name: str) -> None:
     data = task_file(tmp_path)
     for conditions in ({}, {"if-none-match": "*"}):
         for body in (data, b""):  # which is not looked at
-            refused = put(changeable, name, body, **conditions)
+            refused = put(refusing, name, body, **conditions)
             assert refused.status_code in (400, 404, 405) or "is not 1 to 64 of a-z, 0-9" in refused.json()["error"]
     for method, path in (("DELETE", ""), ("POST", "/load"), ("POST", "/unload")):
-        answer = changeable.client.request(method, f"/v1/tasks/{name}{path}", headers=ADMIN)
+        answer = refusing.client.request(method, f"/v1/tasks/{name}{path}", headers=ADMIN)
         assert answer.status_code in (400, 404, 405)
     names = ["digits.safetensors", "plain.safetensors"]
-    assert sorted(path.name for path in files.tasks.iterdir()) == names
-    assert sorted(path.name for path in files.tasks.parent.iterdir()) == ["digits-1.bytes", "tasks"]
+    assert sorted(path.name for path in refused_files.tasks.iterdir()) == names
+    assert [path.name for path in refused_files.tasks.parent.iterdir()] == ["tasks"]
 
 
 def test_no_task_takes_the_place_of_the_statistics_of_all(changeable: Serving, files: Files, tmp_path: Path) -> None:
