@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -22,7 +21,7 @@ TINY, SMALL, _ = model.ARCHITECTURES
 COUNT = 64
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def images() -> Images:
     random = np.random.default_rng(0)
     number = np.arange(COUNT)
@@ -48,25 +47,35 @@ def options(folder: Path, architecture: str = TINY, minutes: float = 1e-6) -> Op
     )
 
 
-@pytest.mark.parametrize(("architecture", "width", "steps"), [(TINY, 192, 1), (SMALL, 384, 0)])
-def test_a_run_ends_in_a_backbone_of_its_architecture(
-    architecture: str, width: int, steps: int, images: Images, tmp_path: Path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def first(images: Images, folder: Path) -> Run:
+    """One that ended after a step, which takes long on a CPU without bfloat16, in which Muon computes."""
+    with torch.random.fork_rng(devices=[]):
+        run = Run(images, options(folder))
+        run.train()
+    return run
+
+
+def test_a_run_ends_in_a_backbone_of_its_architecture(first: Run, folder: Path, images: Images, tmp_path: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        larger = Run(images, options(tmp_path, SMALL))
+        larger.save()
+    assert (first.steps, larger.steps) == (1, 0)
+    for path, architecture, width in ((folder, TINY, 192), (tmp_path, SMALL, 384)):
+        backbone = load_backbone(path / "backbone.safetensors")
+        assert (backbone.architecture, backbone.geometry.embed_dim) == (architecture, width)
+
+
+def test_a_run_goes_on_from_its_checkpoint(
+    first: Run, folder: Path, images: Images, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the larger one a step takes long on a CPU without bfloat16, in which Muon computes."""
     with torch.random.fork_rng(devices=[]):
-        run = Run(images, options(tmp_path, architecture))
-        run.train() if steps else run.save()
-    assert run.steps == steps
-    backbone = load_backbone(tmp_path / "backbone.safetensors")
-    assert (backbone.architecture, backbone.geometry.embed_dim) == (architecture, width)
-
-
-def test_a_run_goes_on_from_its_checkpoint(images: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = options(tmp_path)
-    with torch.random.fork_rng(devices=[]):
-        first = Run(images, asked)
-        first.train()
-        again = Run(images, dataclasses.replace(asked, minutes=60))
+        again = Run(images, options(folder, minutes=60))
     assert "resumed after" in capsys.readouterr().out
     assert (again.steps, again.seen, again.seconds) == (first.steps, first.seen, first.seconds)
     for name, value in first.vit.state_dict().items():
