@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from serving import SECONDS, Files
-from test_processes import OPTIONS
+from test_processes import OPTIONS, await_end
 
-from benchmarks.servers import READY, Server, fpet_command, free_port, start, state
+from benchmarks.servers import READY, Server, fpet_command, free_port, start
 
 
 def command(files: Files, port: int) -> list[str]:
@@ -51,7 +51,5 @@ def test_one_that_was_killed_claims_nothing(small_files: Files, tmp_path: Path) 
     with starting(small_files, port, tmp_path / "log") as first:
         pids = first.processes()
         os.kill(first.pid, signal.SIGKILL)
-        give_up = time.monotonic() + SECONDS
-        while any(state(pid) not in {"", "Z"} for pid in pids):
-            assert time.monotonic() < give_up
+        await_end(*pids)
         start(command(small_files, port), READY, port=port, log=tmp_path / "log").end()

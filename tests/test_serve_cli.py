@@ -184,7 +184,8 @@ sys.exit(main(sys.argv[1:]))
 
 def test_a_process_that_cannot_start_ends(small_files: Files) -> None:
     command = [sys.executable, "-c", _NO_THREADS, "serve", "--port", "0", "--backbone", str(small_files.backbone)]
-    command += ["--tasks", str(small_files.tasks), "--workers", "1", "--threads", "1", "--shutdown-delay", "0"]
+    command += ["--tasks", str(small_files.tasks), "--dtype", "float32", "--workers", "1", "--threads", "1"]
+    command += ["--shutdown-delay", "0"]
     environment = {**os.environ, "FPET_MAX_BATCHS": "3"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1
@@ -211,7 +212,7 @@ sys.exit(code)
 def test_a_process_starts_answers_and_stops_on_a_signal(small_files: Files, stop: signal.Signals) -> None:
     command = [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--device", "cpu", "--dtype", "float32"]
     command += ["--backbone", str(small_files.backbone), "--tasks", str(small_files.tasks)]
-    command += ["--max-batch", "1", "--calibration-repeats", "1", "--shutdown-delay", "0"]
+    command += ["--threads", "1", "--max-batch", "1", "--calibration-repeats", "0", "--shutdown-delay", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -83,8 +83,8 @@ sys.exit(main([*sys.argv[1:], "--port", str(port)]))
 @pytest.mark.skipif(not has_namespaces(), reason="no namespace of processes can be made here")
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_service_that_is_the_first_of_a_container_stops_in_order(processes: str, small_files: Files) -> None:
-    options = ["--backbone", str(small_files.backbone), "--tasks", str(small_files.tasks), "--calibration-repeats", "1"]
-    options += ["--max-batch", "2", "--shutdown-delay", "0", "--processes", processes]
+    options = ["--backbone", str(small_files.backbone), "--tasks", str(small_files.tasks), "--calibration-repeats", "0"]
+    options += ["--dtype", "float32", "--max-batch", "2", "--shutdown-delay", "0", "--processes", processes]
     command = [*_FIRST, sys.executable, "-c", _SERVE, "serve", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode == 0, ended.stderr

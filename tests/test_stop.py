@@ -21,7 +21,8 @@ PATH = "/v1/tasks/digits/classify"
 
 def test_every_request_that_was_taken_is_answered(small_files: Files, tmp_path: Path) -> None:
     """Clients go on asking until nobody takes their requests any more."""
-    options = ["--backbone", str(small_files.backbone), "--calibration-repeats", "1", "--max-batch", "4"]
+    options = ["--backbone", str(small_files.backbone), "--dtype", "float32", "--calibration-repeats", "0"]
+    options += ["--threads", "1", "--max-batch", "4"]
     server = start(fpet_command(small_files.tasks, *options), READY, log=tmp_path / "log")
     busy = threading.Semaphore(0)
     try:
