@@ -21,12 +21,12 @@ import sys
 from pathlib import Path
 import torch
 from fpet.hardware.allocator import return_freed_memory
-from fpet.cli import main
-from service.process import settle
 if sys.argv[1:] == ["settle"]:
+    from service.process import settle
     settle()
-else:
-    assert len(sys.argv) == 1 or main(sys.argv[1:]) == 0
+elif len(sys.argv) > 1:
+    from fpet.cli import main
+    assert main(sys.argv[1:]) == 0
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1])
 PR_SET_THP_DISABLE = 41

@@ -51,7 +51,7 @@ def test_forward_cost_is_measured_on_real_forwards(
 def test_folding_changes_answers_in_bfloat16_alone(capsys: pytest.CaptureFixture[str]) -> None:
     changed = []
     for precision in ("bfloat16", "float32"):
-        options = ["--precision", precision, "--images", "12", "--tasks", "digits", "thai"]
+        options = ["--precision", precision, "--images", "4", "--tasks", "digits", "thai"]
         folded_answers.main(folded_answers.parser().parse_args(options))
         lines = capsys.readouterr().out.splitlines()
         assert not any(line.startswith("| thai") for line in lines)  # its adapter does not fold
