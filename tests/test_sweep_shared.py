@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 HEAD = """data = ["digits"]
 seeds = [0, 1]
-recipe = { epochs = 3, warmup_epochs = 0, lr = 0.01, batch_size = 50 }
+recipe = { epochs = 2, warmup_epochs = 0, lr = 0.01, batch_size = 100 }
 """
 METHOD = '[[method]]\nname = "{0}"\nadapter = "{0}"\nreducer = "none"\n'
 ADAPTERS = ("none", "lora", "ssf")
