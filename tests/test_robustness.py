@@ -116,9 +116,8 @@ def test_the_service_answers_hostile_requests(service: Serving, findings: Findin
 
 def test_a_soak_explains_every_request(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
-    service = Service(
-        tmp_path / "tasks", tmp_path / "log", {"dtype": "float32", "calibration-repeats": 0, "workers": 1, "threads": 1}
-    )
+    options = {"dtype": "float32", "calibration-repeats": 0, "workers": 1, "threads": 1, "max-batch": 4}
+    service = Service(tmp_path / "tasks", tmp_path / "log", options)
     ledger, supervisor = soak(service, 8.0, seed=0, full=False)
     assert ledger.failures == []
     assert ledger.counts["answered"]
