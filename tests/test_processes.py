@@ -31,10 +31,7 @@ from service.hardware import share_of_cores
 
 PROCESSES = 2
 PATH = "/v1/tasks/digits/classify"
-OPTIONS = (
-    *("--processes", str(PROCESSES), "--dtype", "float32", "--calibration-repeats", "0"),
-    *("--max-batch", "4", "--shutdown-delay", "0.5"),
-)
+OPTIONS = f"--processes {PROCESSES} --dtype float32 --calibration-repeats 0 --max-batch 4 --shutdown-delay 0.5".split()
 
 
 def start_several(files: Files, folder: Path, *options: str) -> Server:
