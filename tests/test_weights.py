@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from serving import serving
 
 from fpet.backbone import load_backbone
 from fpet.embedded import default_backbone, embedded, task_path, tasks_folder
@@ -17,6 +18,7 @@ from fpet.errors import TaskError
 from fpet.images import to_rgb
 from fpet.provenance import stated_accuracy
 from fpet.task import Task
+from service.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 README = (embedded() / "README.md").read_text()
@@ -68,6 +70,19 @@ def test_the_samples_are_recognised_as_often_as_the_accuracy_promises(path: Path
     right = sum(answer == int(sample.stem.split("-")[0]) for answer, sample in zip(answers, samples, strict=True))
     assert at_most(right, len(samples), accuracy) > 1e-3
     assert (model.tokens_in, model.tokens_out) == (197, 99)
+
+
+def test_all_of_them_are_served_out_of_the_box() -> None:
+    quick = {"dtype": "float32", "threads": 1, "max_batch": 1, "calibration_repeats": 0, "shutdown_delay": 0}
+    settings = Settings(log_level="warning", **quick)
+    with serving(settings) as service:
+        states = {task["name"]: task["state"] for task in service.client.get("/v1/tasks").json()["tasks"]}
+        assert states == dict.fromkeys((path.stem for path in TASKS), "loaded")
+        for path in TASKS:
+            sample = next((embedded() / "samples" / path.stem).glob("*.png"))
+            answer = service.classify(sample.read_bytes(), path.stem).json()
+            assert answer["digest"] == hashlib.sha256(path.read_bytes()).hexdigest()
+            assert answer["tokens"] == {"in": 197, "out": 99}
 
 
 def test_an_unknown_task_is_refused_with_the_names_there_are() -> None:
