@@ -9,14 +9,14 @@ import pytest
 import torch
 from picture_files import classes
 from published_files import save_small_backbone
-from small import METHODS, perturb, small_header
+from small import METHODS, perturb, small_backbone, small_header
 
 from fpet.backbone import Backbone
 from fpet.cli import main
 from fpet.data import Dataset
 from fpet.errors import TaskError
 from fpet.header import HeadSpec, Method, TaskHeader
-from fpet.task import Task, new_model, save_task
+from fpet.task import Task, new_model, save_task, save_tensors
 from fpet.training.fit import evaluate_fitted, fit
 from fpet.training.recipe import Recipe
 from fpet.training.start import first_model, kept_parts
@@ -116,17 +116,22 @@ def test_the_command_begins_with_a_task(tmp_path: Path, capsys: pytest.CaptureFi
     old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
     method = ["--adapter", "lora", "--adapter-arguments", "dim=4,bits=1", "--reducer-arguments", "block=0,dim=4"]
     assert main([*common, "--name", "old", "--output", str(old), *method, "--head-bits", "4"]) == 0
+    fitted = Task.load(old)
+    darker = dataclasses.replace(fitted.header.preprocessing, mean=(0.4, 0.4, 0.4))
+    save_tensors(old, dataclasses.replace(fitted.header, preprocessing=darker), fitted.tensors, small_backbone())
     capsys.readouterr()
     begun = [*common, "--from", str(old), "--name", "new", "--output", str(new)]
     assert main([*begun, "--split-seed", "1"]) == 2
     assert "old was trained on another split of vehicles, so that it would be judged by" in capsys.readouterr().err
     assert main([*begun, "--search-scale", "1,2"]) == 2
     assert "scale = 1.0 is given, so there is none to search for" in capsys.readouterr().err
-    assert main([*begun, "--adapter", "adaptformer"]) == 2
+    # Said before data is read, which may take long.
+    assert main([*begun, "--adapter", "adaptformer", "--data", str(tmp_path / "missing")]) == 2
     assert "old.safetensors: what begins with it has its adapter, lora with" in capsys.readouterr().err
     assert not new.exists()
     assert main(begun) == 0
     assert f"begins with the adapter and the reducer and the head of {old}\n" in capsys.readouterr().err
     was, header = (Task.load(path).header for path in (old, new))
     assert (header.adapter, header.reducer, header.head) == (was.adapter, was.reducer, was.head)
+    assert header.preprocessing == darker
     assert header.provenance["start"]["digest"] == Task.load(old).digest
