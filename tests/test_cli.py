@@ -241,7 +241,7 @@ def test_a_task_that_cannot_be_written_need_not_be_trained_again(
         raise TaskError(f"{path}: cannot be written: No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr("fpet.commands.train.save_task", full)
+        disk.setattr("fpet.training.fit.save_task", full)
         assert main(command) == 2
     assert "goes on after epoch" not in capsys.readouterr().err
     assert main(command) == 0
