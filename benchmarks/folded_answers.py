@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from benchmarks.markdown import table
+from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone, load_backbone
 from fpet.embedded import default_backbone, embedded, task_path, tasks_folder
 from fpet.hardware.precision import DTYPES
@@ -25,19 +26,17 @@ from service.model.folded import make_instance
 _HEAD = ("task", "folded to unfolded", "unfolded to float32", "folded to float32")
 
 
-def probabilities(task: Task, backbone: Backbone, images: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Of the labels, float32 [N, K] each: of the task unfolded, and folded if its adapter folds.
+def probabilities(task: Task, backbone: Backbone, exact: Backbone, images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Of the labels, float32 [N, K] each: of the task unfolded, and folded.
 
-    images: uint8 [3, height, width].
+    exact: the backbone in float32, in which it is folded; images: uint8 [3, height, width].
     """
     model, preprocessing = task.build(backbone), task.header.preprocessing
     pixels = torch.stack([preprocessing.resize(image) for image in images])
     normalised = preprocessing.normalize(pixels, backbone.dtype)
     with torch.inference_mode():
         unfolded = model(normalised).float().softmax(dim=1)
-        if not model.adapter.foldable:
-            return unfolded, None
-        instance = make_instance(task.build(load_backbone(default_backbone())), backbone.vit)
+        instance = make_instance(task.build(exact), backbone.vit)
         features = instance.features(normalised, reduced=True)
         return unfolded, model.head(features).float().softmax(dim=1)
 
@@ -59,10 +58,10 @@ def main(arguments: argparse.Namespace) -> None:
     rows: list[Sequence[str]] = []
     for name in arguments.tasks:
         task = Task.load(task_path(name))
-        unfolded, folded = probabilities(task, rounded, images)
-        if folded is None:
+        if not ADAPTERS[task.header.adapter.kind].foldable:
             continue
-        right, _ = probabilities(task, exact, images)
+        unfolded, folded = probabilities(task, rounded, exact, images)
+        right, _ = probabilities(task, exact, exact, images)
         pairs = (folded, unfolded), (unfolded, right), (folded, right)
         rows.append((name, *(difference(*pair) for pair in pairs)))
     print(f"{len(images)} images, {arguments.precision}, torch {torch.__version__}\n")
