@@ -11,7 +11,8 @@ import pytest
 import torch
 from published_files import save_small_backbone
 from scipy.optimize import minimize_scalar
-from small import BDM, METHODS, perturb, small_backbone, small_digits, small_header
+from serving import write_task
+from small import BDM, METHODS, small_backbone, small_digits, small_header
 from torch.nn import functional as F
 
 from fpet.calibration_error import calibration_error
@@ -21,7 +22,7 @@ from fpet.errors import DataError
 from fpet.evaluation import classify, logits
 from fpet.header import HeadSpec, Method
 from fpet.provenance import stated_temperature
-from fpet.task import Task, new_model, save_task, save_tensors
+from fpet.task import Task, save_tensors
 from fpet.temperature import calibrate, fit_temperature
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -48,10 +49,7 @@ def digits() -> Dataset:
 def sure(folder: Path, adapter: Method, reducer: Method, head: HeadSpec = HEAD) -> Task:
     """A task with random weights, far from zero."""
     header = dataclasses.replace(small_header(BACKBONE, adapter, reducer), head=head)
-    torch.manual_seed(0)
-    model = new_model(header, BACKBONE)
-    perturb(model.trainable(), 0.5)
-    save_task(folder / "digits.safetensors", header, model)
+    write_task(folder / "digits.safetensors", header, BACKBONE)
     return Task.load(folder / "digits.safetensors")
 
 

@@ -9,14 +9,15 @@ import pytest
 import torch
 from picture_files import classes
 from published_files import save_small_backbone
-from small import METHODS, perturb, small_backbone, small_header
+from serving import write_task
+from small import METHODS, small_backbone, small_header
 
 from fpet.backbone import Backbone
 from fpet.cli import main
 from fpet.data import Dataset
 from fpet.errors import TaskError
 from fpet.header import HeadSpec, Method, TaskHeader
-from fpet.task import Task, new_model, save_task, save_tensors
+from fpet.task import Task, save_tensors
 from fpet.training.fit import evaluate_fitted, fit
 from fpet.training.recipe import Recipe
 from fpet.training.start import first_model, kept_parts
@@ -28,10 +29,7 @@ RECIPE = Recipe(epochs=2, batch_size=16, lr=1e-2, warmup_epochs=0, validate_ever
 
 def trained(path: Path, header: TaskHeader, backbone: Backbone) -> Task:
     """A task with weights as after a training."""
-    torch.manual_seed(7)
-    model = new_model(header, backbone)
-    perturb(model.trainable(), 0.3)
-    save_task(path, header, model)
+    write_task(path, header, backbone, seed=7)
     return Task.load(path)
 
 

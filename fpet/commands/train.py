@@ -80,11 +80,14 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="folder for a TensorBoard log beside the CSV (default: none)"
     )
-    recipe = parser.add_argument_group("recipe")
+    _add_recipe(parser.add_argument_group("recipe"))
+
+
+def _add_recipe(group: argparse._ArgumentGroup) -> None:
     kinds = typing.get_type_hints(Recipe)
     for item in dataclasses.fields(Recipe):
         kind, *_ = typing.get_args(kinds[item.name]) or (kinds[item.name],)  # int, of what may be left out too
-        recipe.add_argument(
+        group.add_argument(
             "--" + item.name.replace("_", "-"),
             type=kind,
             default=item.default,

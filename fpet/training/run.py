@@ -18,6 +18,7 @@ from fpet.evaluation import Confusion
 from fpet.hardware.graphs import CudaGraphs
 from fpet.hardware.room import refuse_excess
 from fpet.header import TaskHeader
+from fpet.preprocess import Preprocessing
 from fpet.task import Task
 from fpet.task_checks import check_backbone
 from fpet.training.augmentation import augmented
@@ -76,15 +77,7 @@ class Run:
         self.preprocessing = header.preprocessing
         check_classes(header, dataset)
         self.steps = len(dataset.train) // recipe.batch_size
-        if self.steps == 0:
-            raise DataError(
-                f"{dataset.name} has {count(len(dataset.train), 'training image')}, fewer than one batch of "
-                f"{recipe.batch_size}; give a smaller batch size"
-            )
-        unmade = [split for split in (dataset.train, dataset.val) if not split.is_made(header.preprocessing)]
-        refuse_excess(dataset.name, sum(map(len, unmade)), header.preprocessing.size)
-        if not len(dataset.val):
-            raise DataError(f"{dataset.name} has no validation images, on which the epoch is chosen")
+        _check_images(dataset, recipe.batch_size, header.preprocessing)
         if recipe.batch_size % group.size:
             raise UnsupportedError(f"a batch of {recipe.batch_size} cannot be shared among {group.size} processes")
         backbone.check_trainable()
@@ -238,3 +231,16 @@ class Run:
             tokens, sizes = self.model.encode(self.preprocessing.normalize(images, self.model.backbone.dtype))
             logits = self.model.head(self.model.pool(tokens)).float()
         return cross_entropy(logits, targets, self.weights), logits, self.model.reducer.penalty(sizes)
+
+
+def _check_images(dataset: Dataset, batch_size: int, preprocessing: Preprocessing) -> None:
+    """Raises DataError unless the images are enough to train and to validate, and not too many for the memory."""
+    if len(dataset.train) < batch_size:
+        raise DataError(
+            f"{dataset.name} has {count(len(dataset.train), 'training image')}, fewer than one batch of "
+            f"{batch_size}; give a smaller batch size"
+        )
+    unmade = [split for split in (dataset.train, dataset.val) if not split.is_made(preprocessing)]
+    refuse_excess(dataset.name, sum(map(len, unmade)), preprocessing.size)
+    if not len(dataset.val):
+        raise DataError(f"{dataset.name} has no validation images, on which the epoch is chosen")
