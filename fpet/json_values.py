@@ -14,14 +14,23 @@ def parse_json(text: str | bytes) -> object:
     """The value that a JSON text is.
 
     Raises:
-        ValueError: saying that it is "not JSON", with the reason, or "nested too deeply".
+        ValueError: saying that it is "not JSON", with the reason, or "nested too deeply"; if an object has a field
+            twice, as programs differ in which of them they take.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except ValueError as error:  # also of bytes that are no text
         raise ValueError(f"not JSON: {error}") from error
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise ValueError(f"the field {twice!r} is there twice")
+    return fields
 
 
 def is_finite(number: float) -> bool:

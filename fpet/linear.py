@@ -116,7 +116,7 @@ class LowBitLinear(nn.Module):
         rows, columns = self.weight.shape
         weight = unpack(packed, (rows, columns), self.bits)
         with torch.no_grad():
-            self.weight.copy_(as_latent(weight, packed.stats) if latent else weight)
+            self.weight.copy_(as_latent(weight, packed.stats, self.bits) if latent else weight)
         self.latent = latent
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:

@@ -13,6 +13,8 @@ from fpet.errors import BusyError, TaskError
 from fpet.files import remove_abandoned
 from fpet.system_errors import os_errors_as
 
+_ATTEMPTS = 100
+
 
 @contextmanager
 def sole_writer(output: Path, *, wait: bool = False) -> Iterator[None]:
@@ -42,11 +44,15 @@ def sole_writer(output: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def _locked(path: Path, how: int) -> IO[bytes]:
+    left = _ATTEMPTS
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             file = path.open("ab")
-        except FileNotFoundError:  # who was alone in the folder has just removed it
+        except FileNotFoundError:  # who was alone in the folder has just removed it, or no file can be made there
+            left -= 1
+            if not left:
+                raise
             continue
         try:
             fcntl.flock(file, how)

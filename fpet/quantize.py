@@ -93,16 +93,36 @@ def unpack(packed: Packed, shape: tuple[int, int], bits: int) -> Tensor:
     return table[packed.codes.int()].flatten()[: shape[0] * shape[1]].view(shape)
 
 
-def as_latent(weight: Tensor, stats: Tensor) -> Tensor:
-    """A latent matrix for the rounded `weight` [out, in]: stretched to the stored mean and standard deviation.
+def as_latent(weight: Tensor, stats: Tensor, bits: int) -> Tensor:
+    """A latent matrix for the rounded `weight` [out, in], with the stored mean and standard deviation.
 
-    It is rounded to `weight` again: at 1, 2 and 4 bits, unless there are only a few values, up to float32; at 8 bits up
-    to a thousandth of its norm, by other codes of almost the same values.
+    It is rounded to `weight` again: up to float32, at 8 bits up to a thousandth of its norm, of a few values up to some
+    hundredths. But if nearly all values are equal, it may be rounded to another matrix.
+
+    Rounding took from the spread of the values, so all are stretched; or, where that would carry some over a threshold,
+    the smallest and the largest alone, which had no bound to be rounded to. The nearer one is returned.
     """
     if (weight == weight.flatten()[0]).all():
         return weight
-    mean, std = stats.unbind()
-    return (weight - weight.mean()) / weight.std() * std + mean
+    standard, mean, std = weight.double(), *stats.double().unbind()
+    stretched = (standard - standard.mean()) / standard.std()
+    latents = [(each * std + mean).float() for each in (stretched, _with_other_ends((standard - mean) / std))]
+    return min(latents, key=lambda latent: float((fake_quantize(latent, codebook(bits)) - weight).norm()))
+
+
+def _with_other_ends(values: Tensor) -> Tensor:
+    """The values with a smallest and a largest one that make their mean 0 and their unbiased deviation 1, if some do.
+
+    Of n values they are m smallest and k largest ones: m a + k b = s and m a^2 + k b^2 = q, where s and q are what the
+    others leave of a sum of 0 and of a sum of squares of n - 1.
+    """
+    smallest, largest = values == values.min(), values == values.max()
+    others = values[~(smallest | largest)]
+    m, k = smallest.sum(), largest.sum()
+    s, q = -others.sum(), values.numel() - 1 - others.square().sum()
+    root = (m * k * ((m + k) * q - s.square())).clamp(min=0).sqrt()
+    ends = (s - root / m) / (m + k), (s + root / k) / (m + k)
+    return torch.where(smallest, ends[0], torch.where(largest, ends[1], values))
 
 
 def byte_values(stats: Tensor, bits: int, dtype: torch.dtype) -> Tensor:

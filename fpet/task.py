@@ -86,7 +86,7 @@ class Task:
 
     def to_train(self, backbone: Backbone, *, drop_path: float = 0.0) -> AdaptedViT:
         """A model as of `new_model` that starts with the weights of the task. Its low-bit weights can be trained, and
-        are rounded as before, but for a little at 8 bits (`fpet.quantize.as_latent`).
+        are rounded as before, but for a few matrices (`fpet.quantize.as_latent`).
 
         Raises:
             TaskError: as `build`.

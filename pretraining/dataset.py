@@ -47,11 +47,12 @@ class Images:
 
 
 def load(cache: Path) -> Images:
-    """The images built from `cache/raw`, from `cache/images.*` where they have been built before."""
-    index = cache / "images.json"
-    if not index.is_file():
-        _build(cache, index)
-    table = json.loads(index.read_text())
+    """The images built from `cache/raw`, from `cache/images.*` where they have been built before of the same."""
+    index, origin = cache / "images.json", _origin(cache / "raw")
+    table = json.loads(index.read_text()) if index.is_file() else {}
+    if table.get("origin") != origin:
+        table = _build(cache) | {"origin": origin}
+        index.write_text(json.dumps(table))
     return Images(
         pixels=np.load(cache / "images.npy", mmap_mode="r"),
         label=np.asarray(table["label"], dtype=np.int64),
@@ -61,7 +62,15 @@ def load(cache: Path) -> Images:
     )
 
 
-def _build(cache: Path, index: Path) -> None:
+def _origin(raw: Path) -> str:
+    """A checksum of what the images depend on: the packages that are there, and the code that draws pictures from them
+    and leaves out what the tasks show."""
+    code = {path.name: path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))}
+    packages = sorted(path.name for path in raw.iterdir()) if raw.is_dir() else []
+    return hashlib.sha256(json.dumps([code, packages]).encode()).hexdigest()
+
+
+def _build(cache: Path) -> dict[str, Any]:
     squares: list[bytes] = []
     rows: list[tuple[str, int, bool]] = []
     seen: set[bytes] = set()
@@ -79,13 +88,12 @@ def _build(cache: Path, index: Path) -> None:
     for position, i in enumerate(kept):
         array[position] = np.frombuffer(squares[i], dtype=np.uint8).reshape(SIZE, SIZE, 4)
     array.flush()
-    table = {
+    return {
         "classes": classes,
         "label": [number[rows[i][0]] for i in kept],
         "source": [rows[i][1] for i in kept],
         "held_out": [rows[i][2] for i in kept],
     }
-    index.write_text(json.dumps(table))
 
 
 def _everything(raw: Path) -> Iterator[tuple[int, str, bytes]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -18,9 +17,9 @@ from torch import Tensor, nn
 from fpet.adapters.none import LinearProbe
 from fpet.backbone import Backbone, load_backbone
 from fpet.data import SOURCES, Split, load_source
-from fpet.preprocess import Preprocessing
 from fpet.reducers import build_reducer
 from fpet.tokens import Layout
+from fpet.untrained import preprocessing_of
 from fpet.vit import AdaptedViT
 
 _STRENGTH = 0.1  # the inverse regularisation C, of features with mean 0 and deviation 1
@@ -63,8 +62,7 @@ def accuracy(model: AdaptedViT, train: Split, val: Split) -> float:
 @torch.inference_mode()
 def features(model: AdaptedViT, split: Split) -> Tensor:
     """The embeddings of a split's images, float32 [N, C]."""
-    vit: Any = model.vit
-    preprocessing = Preprocessing(vit.patch_embed.img_size)
+    preprocessing = preprocessing_of(model.backbone)
     batches = split.batches(preprocessing, _BATCH)
     return torch.cat([model.features(preprocessing.normalize(images, torch.float32)) for images, _ in batches])
 

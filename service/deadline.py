@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TypeVar
 
 from service.errors import DeadlineExceededError
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,15 @@ class Deadline:
     def limit(self, late: Callable[[], Exception] | None = None) -> Limit:
         """Cancels what runs inside at the deadline, and raises what `late` makes instead, if not `error()`."""
         return Limit(self.at, late or self.error)
+
+    async def within(self, work: Awaitable[Result]) -> Result:
+        """The result of `work`, which is cancelled at the deadline.
+
+        Raises:
+            DeadlineExceededError: if the deadline came first.
+        """
+        async with self.limit():
+            return await work
 
 
 class Limit:

@@ -38,7 +38,7 @@ class ServiceError(Exception):
 
 
 class BadRequestError(ServiceError):
-    """The body is empty or not what its content type says."""
+    """The body is empty or not what its content type says, or the request is no HTTP that is accepted."""
 
     status = 400
     error_type = "bad_request"

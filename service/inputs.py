@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import string
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pydantic
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from service.deadline import Deadline, Limit
@@ -24,26 +22,24 @@ from service.errors import (
     UnsupportedTypeError,
 )
 from service.fair_threads import FairThreads
+from service.forms import MULTIPART, boundary_of, parse_form, too_many
 from service.http.disconnect import unless_gone
 from service.json_size import check_json_size
 from service.schemas import EncodedImages
 
-if TYPE_CHECKING:
-    from python_multipart.multipart import MultipartCallbacks
-
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
-MULTIPART = "multipart/form-data"
 JSON = "application/json"
 BYTES = "application/octet-stream"
 _AS_IT_IS = "identity"
+_LONGEST = 256  # characters of a content type; to parse one takes longer than in proportion to its length
 _BLANKS = string.whitespace.encode()
 ACCEPTED = f"image/*, {BYTES}, {MULTIPART} or {JSON}"
 
 
 @dataclass(frozen=True)
 class BodyReader:
-    """Reads images from bodies of at most `max_body` bytes and `max_images` images; `texts` parse those in JSON."""
+    """Reads images from bodies of at most `max_body` bytes and `max_images` images; `texts` parse forms and JSON."""
 
     max_body: int
     max_images: int
@@ -52,7 +48,7 @@ class BodyReader:
     async def read(self, request: Request, deadline: Deadline, kind: Hashable) -> list[bytes]:
         """The encoded images of the request, at least one, in their order.
 
-        kind: whose they are, such as a task's; documents are parsed in rotation over kinds.
+        kind: whose they are, such as a task's; bodies are parsed in rotation over kinds.
 
         Raises:
             UnsupportedTypeError, BadRequestError, InvalidRequestError, TooLargeError: by what was sent.
@@ -63,39 +59,25 @@ class BodyReader:
         if encoding != _AS_IT_IS:
             message = f"content encoding {encoding[:20]!r} is not accepted; send images as they are"
             raise UnsupportedTypeError(message, {"accept-encoding": _AS_IT_IS})
-        content_type, options = parse_options_header(request.headers.get("content-type"))
-        media_type = content_type.decode("latin-1")
+        content_type = request.headers.get("content-type", "")
+        if len(content_type) > _LONGEST:
+            raise UnsupportedTypeError(f"the content type has {len(content_type)} characters; send {ACCEPTED}")
+        media_type = content_type.partition(";")[0].strip().lower()
         if media_type == MULTIPART:
-            async with _arriving(deadline):
-                return await self._read_multipart(request, options.get(b"boundary"))
+            boundary = boundary_of(content_type)
+            return await self._parsed(request, deadline, kind, lambda body: parse_form(body, boundary, self.max_images))
         if media_type == JSON:
-            body = await read_body(request, deadline, self.max_body)
-            return await unless_gone(request, self._parse_json(body, deadline, kind))
+            return await self._parsed(request, deadline, kind, lambda body: parse_json(body, self.max_images))
         if media_type == BYTES or media_type.startswith("image/"):
             return [await read_body(request, deadline, self.max_body)]
         sent = f"content type {media_type!r}" if media_type else "a body without content type"
         raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
 
-    async def _parse_json(self, body: bytes, deadline: Deadline, kind: Hashable) -> list[bytes]:
-        async with deadline.limit():
-            return await self.texts.call(kind, parse_json, body, self.max_images)
-
-    async def _read_multipart(self, request: Request, boundary: bytes | None) -> list[bytes]:
-        if not boundary:
-            raise BadRequestError(f"the content type {MULTIPART} names no boundary")
-        form = _Form(self.max_images)
-        try:
-            parser = MultipartParser(boundary, form.callbacks())
-            async for chunk in _behind_preamble(_chunks(request, self.max_body), boundary):
-                parser.write(chunk)
-        except FormParserError as error:
-            raise BadRequestError(f"the body is not {MULTIPART}: {error}") from error
-        if not form.complete:
-            which = "last" if form.parts else "first"
-            raise BadRequestError(f"the {MULTIPART} body ends before its {which} boundary")
-        if not form.parts:
-            raise BadRequestError(f"the {MULTIPART} body has no parts")
-        return [bytes(part) for part in form.parts]
+    async def _parsed(
+        self, request: Request, deadline: Deadline, kind: Hashable, parse: Callable[[bytes], list[bytes]]
+    ) -> list[bytes]:
+        body = await read_body(request, deadline, self.max_body)
+        return await unless_gone(request, deadline.within(self.texts.call(kind, parse, body)))
 
 
 async def read_body(request: Request, deadline: Deadline, max_bytes: int, *, may_be_empty: bool = False) -> bytes:
@@ -139,45 +121,6 @@ def _arriving(deadline: Deadline) -> Limit:
     return deadline.limit(lambda: kind(f"the body did not arrive within {deadline.seconds:g} seconds"))
 
 
-async def _behind_preamble(chunks: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator[bytes]:
-    """A form from its first boundary on; a preamble before it is ignored (RFC 2046, section 5.1.1)."""
-    start, found = b"\n--" + boundary, False
-    held = b"\n"  # the first line begins without one
-    async for chunk in chunks:
-        if found:
-            yield chunk
-            continue
-        held += chunk
-        at = held.find(start)
-        found = at >= 0
-        if found:
-            yield held[at + 1 :]
-        held = held[1 - len(start) :]  # of a boundary of which the rest is still to come
-
-
-class _Form:
-    """Collects the parts of a form in memory, whatever their names; the parser calls it as they come."""
-
-    def __init__(self, max_parts: int) -> None:
-        self.parts: list[bytearray] = []
-        self.complete = False
-        self._max_parts = max_parts
-
-    def callbacks(self) -> MultipartCallbacks:
-        return {"on_part_begin": self._begin, "on_part_data": self._extend, "on_end": self._end}
-
-    def _begin(self) -> None:
-        if len(self.parts) == self._max_parts:
-            raise _too_many(self._max_parts)
-        self.parts.append(bytearray())
-
-    def _extend(self, data: bytes, start: int, end: int) -> None:
-        self.parts[-1] += memoryview(data)[start:end]
-
-    def _end(self) -> None:
-        self.complete = True
-
-
 def parse_json(body: bytes, max_images: int) -> list[bytes]:
     """The images of an `EncodedImages` document.
 
@@ -188,7 +131,7 @@ def parse_json(body: bytes, max_images: int) -> list[bytes]:
     check_json_size(body)
     texts = parse(EncodedImages, body).images
     if len(texts) > max_images:
-        raise _too_many(max_images)
+        raise too_many(max_images)
     return [decode_base64(text, f"images.{i}") for i, text in enumerate(texts)]
 
 
@@ -218,7 +161,3 @@ def decode_base64(text: str, where: str) -> bytes:
         return base64.b64decode(text.encode("ascii").translate(None, _BLANKS), validate=True)
     except ValueError as error:  # binascii.Error, or characters beyond ASCII
         raise InvalidRequestError(f"{where}: not base64 (images are not fetched from addresses)") from error
-
-
-def _too_many(max_images: int) -> TooLargeError:
-    return TooLargeError(f"the request has more than {max_images} images")

@@ -37,7 +37,6 @@ def configure(level: str, form: str) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_of_service)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it counts changes; the catalog says what came of them
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)  # it repeats headers that are malformed
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of forms that clients are told about
 
 
 def _is_of_service(record: logging.LogRecord) -> bool:

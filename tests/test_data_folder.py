@@ -167,6 +167,13 @@ def test_an_incomplete_folder_is_refused(folder: Path, remove: str, message: str
         load(folder)
 
 
+def test_data_without_a_name_are_not_those_of_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert load_dataset(".").labels == ("cat", "dog")
+    with pytest.raises(DataError, match=r"the name of the data is empty; say \. for this folder"):
+        load_dataset("")
+
+
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no train/ and no test/: .*or it has one folder a class"):
         load(tmp_path)

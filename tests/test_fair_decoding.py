@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pictures
 import pytest
-from busy import taken
 from PIL import Image
 from serving import Files, Serving, serving, small_settings
 
@@ -57,19 +56,3 @@ def test_nor_for_all_of_its_documents(service: Serving, form: str) -> None:
         assert [answer.result().status_code for answer in hot] == [400] * HOT  # what they hold is no image
     assert cold.status_code == 200
     assert left > HOT / 4
-
-
-def test_a_long_answer_is_not_written_on_the_event_loop(service: Serving) -> None:
-    vectors = {"top_k": 10, "outputs": "probabilities,logits,embedding"}
-    images = [("image", (f"{i}.png", pictures.png(i), "image/png")) for i in range(64)]
-    path = "/v1/tasks/digits/classify"
-    with ThreadPoolExecutor(1) as pool:
-        with taken(service.runtime.pools.text):
-            before = service.metric("images_total", task="digits", tokens="reduced")
-            long = pool.submit(service.client.post, path, params=vectors, files=images)
-            service.until(lambda: service.metric("images_total", task="digits", tokens="reduced") == before + 64)
-            one = service.classify(pictures.png(3), **vectors).json()
-            assert not long.done()
-        many = long.result().json()
-    assert [len(many[name]) for name in ("predictions", "probabilities", "logits", "embedding")] == [64] * 4
-    assert many["logits"][3] == pytest.approx(one["logits"][0], abs=1e-5)

@@ -36,6 +36,10 @@ MAX_IMAGES = 3
 IMAGES = [b"one", bytes(range(256)), b"--frontier\r\r\n\r\n--frontie"]
 
 
+def encoded(*images: bytes) -> bytes:
+    return json.dumps({"images": [base64.b64encode(image).decode() for image in images]}).encode()
+
+
 @pytest.fixture
 def reader() -> Iterator[BodyReader]:
     with ThreadPoolExecutor(1) as pool:
@@ -46,19 +50,18 @@ async def read(reader: BodyReader, incoming: Request) -> list[bytes]:
     return await reader.read(incoming, Deadline.after(20), "digits")
 
 
-def encoded(*images: bytes) -> bytes:
-    return json.dumps({"images": [base64.b64encode(image).decode() for image in images]}).encode()
-
-
 def in_chunks(body: bytes, size: int) -> list[bytes]:
     return [body[i : i + size] for i in range(0, len(body), size)]
 
 
-async def test_tasks_take_turns_with_their_documents(reader: BodyReader) -> None:
+@pytest.mark.parametrize(
+    ("body", "content_type"), [(encoded(*IMAGES), "application/json"), (multipart(IMAGES), FORM)], ids=["JSON", "form"]
+)
+async def test_tasks_take_turns_with_what_is_parsed(reader: BodyReader, body: bytes, content_type: str) -> None:
     done: list[str] = []
 
     async def ask(name: str) -> None:
-        await reader.read(request([encoded(*IMAGES)], "application/json"), Deadline.after(20), name[0])
+        await reader.read(request([body], content_type), Deadline.after(20), name[0])
         done.append(name)
 
     with taken(reader.texts.pool):
@@ -79,13 +82,6 @@ async def test_a_form_has_an_image_a_part(reader: BodyReader, size: int) -> None
     assert await read(reader, request(in_chunks(multipart(IMAGES), size), FORM)) == IMAGES
 
 
-@pytest.mark.parametrize("size", [1, 7, 4096])
-@pytest.mark.parametrize("preamble", [b"\r\n", b"\n", b"Nothing for --frontier\r\n--front\r\n\r\n", b"--\n"])
-async def test_what_precedes_the_first_boundary_is_no_image(reader: BodyReader, preamble: bytes, size: int) -> None:
-    body = preamble + multipart(IMAGES)
-    assert await read(reader, request(in_chunks(body, size), FORM)) == IMAGES
-
-
 async def test_json_has_base64_or_data_uris(reader: BodyReader) -> None:
     assert await read(reader, request([encoded(*IMAGES)], "application/json; charset=utf-8")) == IMAGES
     text = base64.encodebytes(IMAGES[1]).decode()
@@ -98,14 +94,10 @@ async def test_json_has_base64_or_data_uris(reader: BodyReader) -> None:
     [
         (b"", "image/png", BadRequestError, "the body is empty"),
         (b"", "application/json", BadRequestError, "the body is empty"),
-        (b"", FORM, BadRequestError, "ends before its first boundary"),
-        (b"--frontier--\r\n", FORM, BadRequestError, "has no parts"),
+        (b"", FORM, BadRequestError, "the body is empty"),
         (multipart(IMAGES)[:-20], FORM, BadRequestError, "ends before its last boundary"),
-        (b"not a form", FORM, BadRequestError, "ends before its first boundary"),
-        (b"not a --frontier", FORM, BadRequestError, "ends before its first boundary"),
-        (b"--frontiers\r\n", FORM, BadRequestError, "is not multipart/form-data"),
         (multipart(IMAGES), "multipart/form-data", BadRequestError, "multipart/form-data names no boundary"),
-        (multipart(IMAGES), "multipart/form-data; boundary=", BadRequestError, "names no boundary"),
+        (b"x", f"image/png{';' * 250}", UnsupportedTypeError, "the content type has 259 characters"),
         (multipart([b"x"] * 4), FORM, TooLargeError, "more than 3 images"),
         (encoded(*[b"x"] * 4), "application/json", TooLargeError, "more than 3 images"),
         (b"x" * 4097, "image/png", TooLargeError, "longer than the limit of 4096 bytes"),
@@ -146,11 +138,9 @@ async def test_a_body_that_announces_too_much_is_not_read(reader: BodyReader) ->
 
 async def test_nothing_is_read_beyond_the_limits(reader: BodyReader) -> None:
     endless = [{"type": "http.request", "body": b"x" * 1000, "more_body": True}] * 5
-    with pytest.raises(TooLargeError):
-        await read(reader, incoming(endless, "image/png"))
-    parts = [{"type": "http.request", "body": multipart([b"x"] * 4)[:-20], "more_body": True}]
-    with pytest.raises(TooLargeError):
-        await read(reader, incoming(parts, FORM))
+    for content_type in ("image/png", "application/json", FORM):
+        with pytest.raises(TooLargeError):
+            await read(reader, incoming(endless, content_type))
 
 
 @pytest.mark.parametrize(("asked_for", "error"), [(False, SlowRequestError), (True, DeadlineExceededError)])

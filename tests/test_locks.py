@@ -72,6 +72,12 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         raise AssertionError("there is no such folder")
 
 
+def test_a_file_that_cannot_be_made_in_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".out.csv.lock").symlink_to(tmp_path / "nowhere" / "at all")
+    with pytest.raises(TaskError, match="cannot be written: No such file"), sole_writer(tmp_path / "out.csv"):
+        raise AssertionError("it cannot be locked")
+
+
 def test_two_trainings_do_not_share_an_output(
     small_files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

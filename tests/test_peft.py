@@ -216,6 +216,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any], dict[str, Tensor]], None], st
     ),
     "half of a pair": (without("blocks.1.mlp.fc1.lora_A"), "'adapter.blocks.1.layers.fc1.down.weight' is missing"),
     "another tensor": (renamed("head.bias", "norm.bias"), "'norm.bias' is not covered: it is no LoRA"),
+    "two heads": (stored_as("classifier.weight", torch.zeros(5, 24)), "is there a second time, under another name"),
     "no head": (without("head"), "there is no classifier"),
     "a head of one number": (stored_as("head.weight", torch.tensor(1.0)), "the classifier's weight has shape []"),
     "classes without columns": (stored_as("head.weight", torch.zeros(10**9, 0)), "has shape [1000000000, 0]"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import safetensors.torch
+import torch
 from peft_models import convert, hugging_face_model, tuned
 from small import ARCHITECTURE, ARGUMENTS
 
@@ -44,6 +45,14 @@ def test_another_forward_has_no_names_of_transformers(part: str, tmp_path: Path)
         peft_files(task, backbone, "transformers")
     written = safetensors.torch.load(peft_files(task, backbone)[WEIGHTS])
     assert any(".blocks.0.attn.qkv." in name for name in written)
+
+
+def test_a_backbone_in_which_weights_are_rounded_is_refused(tmp_path: Path) -> None:
+    backbone = create_backbone(ARCHITECTURE, ARGUMENTS)
+    task = task_on(backbone, tmp_path / "task.safetensors")
+    backbone.move("cpu", torch.bfloat16)
+    with pytest.raises(UnsupportedError, match="the backbone is bfloat16, in which a task's weights are rounded"):
+        peft_files(task, backbone)
 
 
 def test_a_checkpoint_of_transformers_is_not_read_onto_another_pooling(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from small import ADAPTFORMER, BDM, METHODS, small_family
+from small import ADAPTFORMER, ARCHITECTURE, ARGUMENTS, BDM, IN_ALL_BLOCKS, METHODS, small_family, small_header
 from torch import Tensor, nn
 
 from fpet.adapters.base import Adapter, BlockAdapter
@@ -27,6 +28,9 @@ from fpet.inference import programs, scripts
 from fpet.inference.mixed import Template
 from fpet.inference.reordered import reorder
 from fpet.inference.task_weights import Weights
+from fpet.preprocess import Preprocessing
+from fpet.reducers import REDUCERS
+from fpet.task import Task, new_model, save_task
 from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
 
@@ -118,6 +122,32 @@ def test_models_that_are_alike_share_theirs(tmp_path: Path, monkeypatch: pytest.
     compare(*traced(again), reduced=True)
     with pytest.raises(UnsupportedError, match="no program of TorchScript can be made of the model: there are 0 of"):
         traced(small_family(tmp_path, Method("lora", {"dim": 5}), BDM))
+
+
+@pytest.mark.parametrize(
+    "reducer",
+    [
+        Method(kind, IN_ALL_BLOCKS.get(kind, {"block": 0}))
+        for kind, one in REDUCERS.items()
+        if kind != "none" and not one.tokens_vary
+    ],
+    ids=lambda method: method.kind,
+)
+def test_so_do_those_of_as_many_patches_as_real_ones_have(
+    reducer: Method, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = create_backbone(ARCHITECTURE, {**ARGUMENTS, "img_size": 56})  # 14 x 14 patches
+    header = dataclasses.replace(small_header(backbone, LORA, reducer), preprocessing=Preprocessing((56, 56)))
+
+    save_task(tmp_path / "task.safetensors", header, new_model(header, backbone))
+
+    def load_and_trace() -> None:
+        model = Task.load(tmp_path / "task.safetensors").build(backbone)
+        Template(model).trace([[Weights.of(model)]])
+
+    load_and_trace()
+    monkeypatch.setattr(scripts, "_MOST", 0)
+    load_and_trace()
 
 
 def test_parameters_that_one_is_given_and_another_holds_are_told_apart(tmp_path: Path) -> None:

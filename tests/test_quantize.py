@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
 from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear, linear
@@ -65,15 +68,26 @@ def test_a_value_on_a_threshold_takes_the_lower_code() -> None:
     assert (fake_quantize(weight, codebook(1)) > 0).tolist() == [[True, False, False, False]]
 
 
+WEIGHTS: dict[str, Callable[[], Tensor]] = {
+    "normal": lambda: torch.randn(8, 192) * 0.03 + 0.01,
+    "a few": lambda: torch.randn(3, 5) * 0.03 + 0.01,
+    "uniform": lambda: torch.rand(32, 192),
+    "long tails": lambda: torch.distributions.StudentT(3.0).sample((32, 192)),
+    "some are large": lambda: torch.randn(32, 192) * torch.where(torch.rand(32, 192) < 0.03, 30.0, 1.0),
+    "near the epsilon": lambda: torch.randn(8, 192) * 1e-5,
+}
+
+
 @pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("shape", [(8, 192), (3, 5)], ids=str)
-def test_a_rounded_matrix_that_trains_on_is_rounded_to_what_it_was(bits: int, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_a_rounded_matrix_that_trains_on_is_rounded_to_what_it_was(bits: int, weights: str) -> None:
     torch.manual_seed(0)
-    packed = pack(torch.randn(shape) * 0.03 + 0.01, bits)
-    rounded = unpack(packed, shape, bits)
-    latent = as_latent(rounded, packed.stats)
+    weight = WEIGHTS[weights]()
+    packed = pack(weight, bits)
+    rounded = unpack(packed, (weight.shape[0], weight.shape[1]), bits)
+    latent = as_latent(rounded, packed.stats, bits)
     again = fake_quantize(latent, codebook(bits))
-    few = shape == (3, 5) and bits > 1
+    few = weights == "a few" and bits > 1
     assert (again - rounded).norm() < (0.02 if few else 1e-3 if bits == 8 else 1e-6) * rounded.norm()
     if bits < 8 and not few:
         assert torch.equal(pack(latent, bits).codes, packed.codes)
@@ -82,7 +96,7 @@ def test_a_rounded_matrix_that_trains_on_is_rounded_to_what_it_was(bits: int, sh
 @pytest.mark.parametrize("bits", BITS)
 def test_a_matrix_without_spread_stays_as_it_is(bits: int) -> None:
     weight = torch.full((3, 5), 0.5)
-    assert torch.equal(as_latent(weight, pack(weight, bits).stats), weight)
+    assert torch.equal(as_latent(weight, pack(weight, bits).stats, bits), weight)
     assert torch.equal(unpack(pack(weight, bits), (3, 5), bits), weight)
     assert torch.equal(fake_quantize(weight, codebook(bits)), weight)
 

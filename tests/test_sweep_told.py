@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -62,14 +63,17 @@ def test_methods_that_cannot_be_trained_are_all_named_before_any_is_trained(
 def test_data_that_are_not_there_are_all_named_before_anything_is_trained_or_listed(
     more: list[str], plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = f'"digits", "digit", {{ folder = "{plan.parent}/pets", split_seed = 1 }}'
-    wrong = '[[method]]\nname = "wrong"\nadapter = "lore"\n'
+    data = f'"digits", "digit", "", {{ folder = "{plan.parent}/pets", split_seed = 1 }}'
+    wrong = '[[method]]\nname = "wrong"\nadapter = "lore"\n[[method]]\nname = "nan"\nreducer = "ltmp"\n'
+    wrong += "reducer_arguments = { target = nan }\n"
     plan.write_text(SHARED.replace('"digits"', data) + LINEAR + wrong)
     assert main([*command(plan, plan.with_name("table.csv"), backbone_file), *more]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"fpet: {plan}: no data 'digit': neither a source (fashion-mnist, ")
+    assert "; the name of the data is empty; say . for this folder; no data" in captured.err
     assert f"; no data '{plan.parent}/pets': neither a source (" in captured.err
     assert "; wrong: unknown kind 'lore'" in captured.err
+    assert "; nan: header.reducer.arguments.target is not finite" in captured.err
     assert (captured.err.count("\n"), captured.out) == (1, "")
     assert list(plan.parent.iterdir()) == [plan]
 
@@ -169,6 +173,21 @@ def test_a_run_whose_file_cannot_be_written_ends_the_sweep_and_is_not_trained_ag
     seconds = [epoch["seconds"] or 0 for epoch in trained.log]
     assert (row.training_seconds, row.epoch_seconds) == (round(sum(seconds), 3), round(sum(seconds) / 2, 4))
     assert not checkpoint.parent.parent.exists()
+
+
+def test_a_sweep_ends_where_its_checkpoints_cannot_be_written(
+    plan: Path, backbone_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = plan.with_name("table.csv")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # as of a disk that is full
+    try:
+        assert main(command(plan, table, backbone_file)) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "task.checkpoint: cannot be written: File too large" in capsys.readouterr().err
+    assert not table.exists()
+    assert main(command(plan, table, backbone_file)) == 0
 
 
 def test_a_warm_up_that_is_not_over_is_said(

@@ -77,6 +77,11 @@ with joined(torch.device("cpu")) as group:
             train_small(Path(os.environ["RANK"], case), group)
         except TaskError as error:
             Path(os.environ["RANK"], case, "error").write_text(str(error))
+    if os.environ["RANK"] == "1":
+        try:
+            group.gather(torch.zeros(1))  # which process 0 does not do before it ends
+        except TaskError as error:
+            Path("alone").write_text(str(error))
 """
 SHORT = Recipe(epochs=3, batch_size=40, warmup_epochs=0, validate_every=1)
 
@@ -102,7 +107,9 @@ def write_checkpoints(folder: Path) -> None:
     state.save(folder / "1/changed/run.checkpoint")
 
 
-def test_processes_that_go_on_from_different_checkpoints_are_refused(tmp_path: Path) -> None:
+def test_processes_that_go_on_from_different_checkpoints_are_refused_and_one_whose_other_ends_is_told(
+    tmp_path: Path,
+) -> None:
     write_checkpoints(tmp_path)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     script = tmp_path / "apart.py"
@@ -117,6 +124,7 @@ def test_processes_that_go_on_from_different_checkpoints_are_refused(tmp_path: P
         "behind": "begins after 0 epochs, and process 0 after 2",
         "changed": "begins with other weights than process 0",
     }
+    assert told.pop(Path("alone")).startswith("another process of this training has ended, and says why (")
     assert told == {
         Path(rank, case, "error"): f"{rank}/{case}/run.checkpoint: process 1 {difference}; "
         "each of them needs the same checkpoint"

@@ -80,6 +80,7 @@ def _sweep(plan: Plan, backbone: Backbone, arguments: argparse.Namespace) -> int
                 f"{job.data}, {job.method.name}, seed {job.method.recipe.seed}: done before, and its file is not "
                 f"in {arguments.keep}; delete its row to train it again"
             )
+        del job  # it has the pictures, which would stay in memory beside those of the next data set
     print(f"{arguments.output}: {done} done, {failed} failed, {cells - done - failed} were there")
     return _FAILED if failed else 0
 

@@ -46,7 +46,7 @@ def data_of(task: Task, arguments: argparse.Namespace, *, test_alone: bool = Fal
 def check_split(header: TaskHeader, dataset: Dataset) -> None:
     """Raises DataError if the data are split otherwise than in the training; notes a random split of other files."""
     if not trained_on_files(header, dataset):
-        if "split_seed" in dataset.choices:  # a copy of the folder, less a file, is split at random once more
+        if dataset.drawn:  # a copy of the folder, less a file, or another version of a package
             tell(
                 f"the files in {dataset.name} are not those that {header.name} was trained on, and they are "
                 "split at random: it may have been trained on some of those that are to judge it now"

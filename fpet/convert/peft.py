@@ -104,9 +104,9 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
         module = name.removesuffix(suffix)
         if suffix and module in known:
             adapted[module] = known[module]
-            tensors[f"{tensor_prefix(*known[module])}.{PARTS[suffix]}"] = value.float()
+            _add(tensors, f"{tensor_prefix(*known[module])}.{PARTS[suffix]}", value, f"{folder}: {name!r}")
         elif name in _HEADS:
-            tensors[_HEADS[name]] = value.float()
+            _add(tensors, _HEADS[name], value, f"{folder}: {name!r}")
         else:
             raise UnsupportedError(f"{folder}: {name!r} is not covered: {_why_not(module if suffix else '', depth)}")
     if not adapted.keys() <= places(depth, (TIMM, WRAPPED_TIMM)).keys():
@@ -120,6 +120,12 @@ def read_peft(folder: Path, backbone: Backbone) -> PeftTask:
         classes,
         tensors,
     )
+
+
+def _add(tensors: dict[str, Tensor], name: str, value: Tensor, what: str) -> None:
+    if name in tensors:
+        raise UnsupportedError(f"{what} is there a second time, under another name: which of the two counts?")
+    tensors[name] = value.float()
 
 
 def refuse_folder_above(folder: Path) -> None:

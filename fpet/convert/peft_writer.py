@@ -18,6 +18,7 @@ from fpet.convert.peft import CONFIG, PARTS, PREFIX, WEIGHTS, refuse_two_classif
 from fpet.errors import UnsupportedError
 from fpet.linear import LowBitLinear
 from fpet.task import Task
+from fpet.tensor_names import dtype_name
 
 LIBRARIES = ("timm", "transformers")
 Update = tuple[Tensor, Tensor]  # A [rank, in] and B [out, rank]
@@ -31,10 +32,12 @@ def peft_files(task: Task, backbone: Backbone, library: str | None = None) -> di
 
     Raises:
         TaskError: if the task does not fit the backbone.
-        UnsupportedError: if it is not LoRA, or the library's layers cannot take its updates; as
-            `refuse_two_classifiers`; for transformers' names as `refuse_without_counterpart`.
+        UnsupportedError: if the backbone is not float32; if the task is not LoRA, or the library's layers cannot take
+            its updates; as `refuse_two_classifiers`; for transformers' names as `refuse_without_counterpart`.
     """
     refuse_two_classifiers(backbone)
+    if backbone.dtype != torch.float32:
+        raise UnsupportedError(f"the backbone is {dtype_name(backbone.dtype)}, in which a task's weights are rounded")
     model = task.build(backbone)
     if not isinstance(model.adapter, LoRA):
         raise UnsupportedError(f"{task.path}: PEFT has LoRA, not {task.header.adapter.kind}")

@@ -88,6 +88,8 @@ def load_dataset(
         return load_source(data, folder, cache, reading)
     if folder is not None:
         raise DataError(f"a folder beside the data '{data}': only a named source ({', '.join(SOURCES)}) has its own")
+    if not os.fspath(data):  # as of a variable that is not set: to take it for this folder would train on what is here
+        raise DataError("the name of the data is empty; say . for this folder")
     root = Path(data)
     with _told(str(data)):
         if root.is_dir():

@@ -40,4 +40,5 @@ def load_digits(folder: Path | None, cache: Path) -> Dataset:
         train=Split(ImageTensor(pixels[train]), targets[train]),
         val=Split(ImageTensor(pixels[val]), targets[val]),
         test=Split(ImageTensor(pixels[test]), targets[test]),
+        drawn=True,
     )

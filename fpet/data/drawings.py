@@ -63,8 +63,10 @@ def refuse_shortage(name: str, splits: Sequence[Sized]) -> None:
             raise DataError(f"{name}: the packages have too few pictures: {len(pictures)} of {least} for {split}")
 
 
-def to_dataset(name: str, labels: tuple[str, ...], splits: Sequence[Sequence[Drawing]]) -> Dataset:
-    """The data set of the training, validation and test drawings.
+def to_dataset(
+    name: str, labels: tuple[str, ...], splits: Sequence[Sequence[Drawing]], *, fixed_test: bool = False
+) -> Dataset:
+    """The data set of the training, validation and test drawings; fixed_test: as of `Dataset`.
 
     Its SHA-256 is `sha256_of_files` of the drawings, each named `<split>/<label>/<name>`.
 
@@ -82,7 +84,8 @@ def to_dataset(name: str, labels: tuple[str, ...], splits: Sequence[Sequence[Dra
     train, val, test = (
         Split(ImageFiles(tuple(drawing.path for drawing in drawings)), targets_of(drawings)) for drawings in splits
     )
-    return Dataset(name, labels, sha256_of_files(digests), train, val, test)
+    sha256 = sha256_of_files(digests)
+    return Dataset(name, labels, sha256, train, val, test, fixed_test=fixed_test, drawn=True)
 
 
 def _look(path: Path, smallest: int) -> bytes:

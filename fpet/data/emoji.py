@@ -76,7 +76,8 @@ def load_emoji(folder: Path | None, cache: Path) -> Dataset:
         for code, target in codes.items()
         if (path := folders["emojione"] / "assets" / "png" / f"{_emojione_name(code)}.png").is_file()
     ]
-    return to_dataset("emoji", tuple(CLASSES), ([known[i] for i in train], [known[i] for i in val], distinct(test)))
+    splits = [known[i] for i in train], [known[i] for i in val], distinct(test)
+    return to_dataset("emoji", tuple(CLASSES), splits, fixed_test=True)
 
 
 def _codes(path: Path) -> dict[str, int]:

@@ -88,7 +88,7 @@ def load_icons(folder: Path | None, cache: Path) -> Dataset:
     known = [drawing for drawing in drawings if not drawing.group.startswith(tested)]
     train, val, _ = grouped_split(targets_of(known), [drawing.group for drawing in known], TRAIN, VAL)
     test = [drawing for drawing in drawings if drawing.group.startswith(tested)]
-    return to_dataset("icons", NAMES, ([known[i] for i in train], [known[i] for i in val], test))
+    return to_dataset("icons", NAMES, ([known[i] for i in train], [known[i] for i in val], test), fixed_test=True)
 
 
 def _drawings(theme: Theme, root: Path) -> Iterator[Drawing]:

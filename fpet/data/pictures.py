@@ -131,7 +131,8 @@ def to_dataset(
     digests = {path.relative_to(root).as_posix(): digest for path, digest in checked.digests.items()}
     train, val, test = (_split(left.get(name, ())) for name in SPLITS)
     sha256 = sha256_of_files(digests)
-    return Dataset(root.resolve().name, labels, sha256, train, val, test, choices, checked.broken, fixed_test)
+    name, drawn = root.resolve().name, "split_seed" in choices
+    return Dataset(name, labels, sha256, train, val, test, choices, checked.broken, fixed_test, drawn)
 
 
 def _split(pictures: Sequence[LabelledFile]) -> Split:

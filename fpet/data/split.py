@@ -131,8 +131,9 @@ class Dataset:
     labels: the class names. sha256: 64 hexadecimal digits that identify the source's files. train fits the weights,
     val chooses the epoch, test is looked at once; the three share no image. train and val are both empty for a folder
     that has only test/, read with `test_alone=True`; otherwise neither is. choices: by name, what chose the splits
-    beside the files, such as a seed; fixed_test: whether the test images are the same for all choices. skipped:
-    pictures that were left out and why, in words.
+    beside the files, such as a seed; fixed_test: whether the test images are the same for all choices, and are never
+    among those that train or validate; drawn: whether splits were drawn at random, so that with a file more or less
+    they are others. skipped: pictures that were left out and why, in words.
 
     Raises:
         DataError: if a target is no index into the labels.
@@ -147,6 +148,7 @@ class Dataset:
     choices: Mapping[str, int] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     fixed_test: bool = False
+    drawn: bool = False
 
     def __post_init__(self) -> None:
         for split in (self.train, self.val, self.test):

@@ -73,7 +73,7 @@ class Alphabet:
                 digests[f"{split}/{labels[letter.target]}/{letter.path.stem}"] = files[letter.path]
         refuse_shortage(self.name, splits)
         train, val, test = splits
-        return Dataset(self.name, labels, sha256_of_files(digests), train, val, test)
+        return Dataset(self.name, labels, sha256_of_files(digests), train, val, test, fixed_test=True)
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,13 @@ class AveragePoolBlock(BipartiteBlock):
         firsts = [pair[0] for pair in pairs.values()]
         super().__init__(partners, firsts, Layout(layout.num_prefix_tokens, tuple(pairs)))
         targets = [index for index, pair in enumerate(pairs.values()) if len(pair) == 2]
-        assignment = torch.zeros(1, len(partners), len(pairs))
-        assignment[0, range(len(partners)), targets] = 1.0
-        self.assignment: Tensor
-        self.register_buffer("assignment", assignment, persistent=False)
+        self.targets: Tensor  # of the positions a, places in b; their matrix is too large to be kept for each task
+        self.register_buffer("targets", torch.tensor(targets, dtype=torch.long), persistent=False)
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
+        assignment = (self.targets[:, None] == torch.arange(self.b.shape[0], device=self.b.device)).float()
         with torch.autocast(tokens.x.device.type, enabled=False):
-            return merge(tokens, self.assignment.float().expand(tokens.x.shape[0], -1, -1), self.a, self.b)
+            return merge(tokens, assignment.expand(tokens.x.shape[0], -1, -1), self.a, self.b)
 
 
 class MaxPoolBlock(AveragePoolBlock):
@@ -46,9 +45,8 @@ class MaxPoolBlock(AveragePoolBlock):
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:
         means, size = super().forward(tokens, query, key)
         first = means.shape[1] - self.b.shape[0]
-        targets = self.assignment[0].argmax(dim=1)
-        larger = torch.maximum(tokens.x[:, self.b[targets]], tokens.x[:, self.a])
-        pooled = tokens.x[:, self.b].index_copy(1, targets, larger)
+        larger = torch.maximum(tokens.x[:, self.b[self.targets]], tokens.x[:, self.a])
+        pooled = tokens.x[:, self.b].index_copy(1, self.targets, larger)
         return Tokens(torch.cat([means[:, :first], pooled], dim=1), size)
 
 

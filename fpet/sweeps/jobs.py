@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fpet.backbone import Backbone
 from fpet.data import SOURCES, Dataset, load_dataset
-from fpet.errors import DataError, UnsupportedError
+from fpet.errors import DataError, FpetError, UnsupportedError
 from fpet.files import exists
 from fpet.header import TaskHeader
 from fpet.sweeps.plan import Plan, PlannedMethod
@@ -96,7 +96,9 @@ def _missing_data(plan: Plan) -> list[str]:
     missing = []
     for data in plan.data:
         try:
-            if (data.source in SOURCES) == (exists(path := Path(data.source), DataError) and path.is_dir()):
+            if not data.source or (data.source in SOURCES) == (
+                exists(path := Path(data.source), DataError) and path.is_dir()
+            ):
                 load_dataset(data.source)
         except DataError as error:
             missing.append(str(error))
@@ -109,7 +111,7 @@ def _wrong_methods(plan: Plan, backbone: Backbone) -> list[str]:
         method = _placed(planned, backbone)
         try:
             check_fit(new_task(method, "plan", ("0", "1"), backbone), backbone, method.recipe, method.scales)
-        except UnsupportedError as error:
+        except FpetError as error:
             wrong.append(f"{method.name}: {error}")
     return wrong
 

@@ -18,7 +18,7 @@ from fpet import __version__
 from fpet.adapters import ADAPTERS
 from fpet.backbone import Backbone
 from fpet.data import Dataset
-from fpet.errors import BusyError, DataError, FpetError, TaskError, UnsupportedError
+from fpet.errors import BusyError, DataError, FpetError, TaskError, UnsupportedError, UnwritableError
 from fpet.evaluation import Evaluation
 from fpet.files import make_folder
 from fpet.flops import macs
@@ -119,6 +119,8 @@ def _row(job: Job, backbone: Backbone, folder: Path, keep: Path | None) -> Row:
             raise job.dataset
         fitted = _fit(job, job.dataset, backbone, folder)
         header, tested = evaluate_fitted(fitted)
+    except UnwritableError:  # no other run could write its checkpoint either
+        raise
     except (FpetError, MemoryError, RuntimeError) as error:
         if not _explains_itself(error):
             raise

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fpet.adapters import ADAPTERS
 from fpet.data import ResizedSplit
-from fpet.errors import TaskError
+from fpet.errors import TaskError, UnwritableError
 from fpet.files import exists, read_bytes, write_atomically, write_csv
 from fpet.header import TaskHeader
 from fpet.reducers import REDUCERS
@@ -95,14 +95,14 @@ class RunState:
         """Writes the log as CSV, and then the checkpoint beside it, each atomically.
 
         Raises:
-            TaskError: if a file cannot be written.
+            UnwritableError: if a file cannot be written.
         """
         # Stopped in between, a run repeats the epoch with its row; after the last checkpoint no log is written again.
-        write_csv(_log(path), LOG_COLUMNS, (map(row.get, LOG_COLUMNS) for row in self.log), TaskError)
+        write_csv(_log(path), LOG_COLUMNS, (map(row.get, LOG_COLUMNS) for row in self.log), UnwritableError)
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         buffer = io.BytesIO()
         torch.save({**fields, "best": self.best and dataclasses.asdict(self.best)}, buffer)
-        write_atomically(path, buffer.getvalue(), TaskError)
+        write_atomically(path, buffer.getvalue(), UnwritableError)
 
     @classmethod
     def load(cls, path: Path, run: str) -> RunState:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, distributed
 
-from fpet.errors import UnsupportedError
+from fpet.errors import TaskError, UnsupportedError
+from fpet.words import reason
 
 
 @dataclass(frozen=True)
@@ -24,21 +25,40 @@ class Processes:
         return batch[self.rank :: self.size]
 
     def average(self, tensors: Iterable[Tensor]) -> None:
-        """Replaces tensors of one dtype by their means over the processes, in one exchange."""
+        """Replaces tensors of one dtype by their means over the processes, in one exchange.
+
+        Raises:
+            TaskError: if another process has ended.
+        """
         if self.size == 1:
             return
         own = list(tensors)
         flat = torch.cat([tensor.flatten() for tensor in own])
-        distributed.all_reduce(flat)
+        with _all_there():
+            distributed.all_reduce(flat)
         flat /= self.size
         for tensor, mean in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
             tensor.copy_(mean.view_as(tensor))
 
     def gather(self, own: Tensor) -> list[Tensor]:
-        """The tensors of all processes, of one shape and dtype; returns when every process has given its own."""
+        """The tensors of all processes, of one shape and dtype; returns when every process has given its own.
+
+        Raises:
+            TaskError: if another process has ended.
+        """
         each = [torch.empty_like(own) for _ in range(self.size)]
-        distributed.all_gather(each, own)
+        with _all_there():
+            distributed.all_gather(each, own)
         return each
+
+
+@contextmanager
+def _all_there() -> Iterator[None]:
+    """Raises TaskError if another process of the group ends meanwhile."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise TaskError(f"another process of this training has ended, and says why ({reason(error)})") from error
 
 
 ALONE = Processes()

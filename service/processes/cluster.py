@@ -11,11 +11,13 @@ from functools import partial
 from prometheus_client.registry import Collector
 
 from service.errors import NotReadyError
+from service.exposition import Exposition
 from service.processes.changes import CHANGE, NAMES, Changes
 from service.processes.messages import PeerMessage
 from service.processes.peers import AT_ONCE, Answer, Peers, Silence
 from service.processes.sums import Sums, pack
 from service.runtime import Runtime, Status
+from service.shared_call import SharedCall
 from service.tasks.watch import follow
 
 _HEALTH, _METRICS, _DRAINED = "health", "metrics", "drained"
@@ -37,13 +39,17 @@ class Health:
 
 
 class Cluster:
-    """The runtime of this process together with those of the others; changes: of tasks, in all of them."""
+    """The runtime of this process together with those of the others.
+
+    changes: of tasks, in all of them; exposition: the metrics of all of them as text.
+    """
 
     def __init__(self, runtime: Runtime, peers: Peers) -> None:
         self.runtime = runtime
         self._peers = peers
         self._drained = asyncio.Event()
-        self._asking: asyncio.Task[Health] | None = None
+        self._shared_health = SharedCall(self._ask_health)
+        self.exposition = Exposition(self.metrics)
         self._lacks_tasks = runtime.settings.admin_key is None  # by which the first could still be put
         self.changes = Changes(runtime, peers, self.require_ready)
         runtime.metrics.tasks_behind.set_function(lambda: self.changes.behind)
@@ -85,9 +91,7 @@ class Cluster:
     async def health(self) -> Health:
         """The worst health among the processes. One that does not answer in time has failed and is stuck; one that
         cannot be asked has failed, but is not known to be stuck. Concurrent calls share one round of questions."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask_health())
-        return await asyncio.shield(self._asking)
+        return await self._shared_health()
 
     async def _ask_health(self) -> Health:
         try:

@@ -127,7 +127,7 @@ async def _classify(
         return answers, document(answers).model_dump_json(by_alias=True, exclude_none=True)
 
     of_an_image = sum(k + len(options.outputs) * len(task.header.labels) for k, task in zip(top_k, tasks, strict=True))
-    return await written(runtime, names[0], len(images) * of_an_image, write)
+    return await written(request, deadline, names[0], len(images) * of_an_image, write)
 
 
 def _asked(runtime: Runtime, names: Sequence[str], options: Options) -> tuple[list[LoadedTask], list[int]]:

@@ -10,10 +10,11 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from service.errors import error_kinds
+from service.forms import MULTIPART
 from service.http.exchange import InferenceRoute
 from service.http.failures import INTERNAL
 from service.http.request_id import HEADER as REQUEST_ID
-from service.inputs import BYTES, JSON, MULTIPART
+from service.inputs import BYTES, JSON
 from service.schemas import EncodedImages, Error
 from service.v2.binary import HEADER_LENGTH
 
@@ -40,6 +41,8 @@ _HEADERS = {
     "www-authenticate": ("string", "how to send the key"),
 }
 _OF_ERRORS = {401: ["www-authenticate"], 415: ["accept-encoding"], 429: ["retry-after"], 503: ["retry-after"]}
+
+_OF_HEADS = (400, 431)  # see `service.http.limits`
 
 # The content of a body that is neither text nor JSON.
 _BYTES = {"type": "string", "format": "binary"}
@@ -115,11 +118,11 @@ def _error(code: int, example: str | None = None) -> dict[str, Any]:
 
 
 class Described(APIRoute):
-    """A route whose description includes what holds for all: answers have the request's id, and 431 is possible."""
+    """A route whose description includes what holds for all: answers have the request's id, heads may be refused."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         own = options.get("status_code") or 200
-        responses: Responses = {own: {}, **(options.get("responses") or {}), **errors(431)}
+        responses: Responses = {own: {}, **(options.get("responses") or {}), **errors(*_OF_HEADS)}
         options["responses"] = {code: {**with_headers(), **response} for code, response in responses.items()}
         super().__init__(path, endpoint, **options)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
-from service.routes.dependencies import ClusterDep, MetricsDep
+from service.routes.dependencies import ClusterDep
 from service.routes.described import Described, errors
 from service.schemas import Status
 
@@ -41,17 +38,10 @@ async def readyz(cluster: ClusterDep, response: Response) -> Status:
     response_class=Response,
     responses={200: {"content": {"text/plain": _TEXT, "application/openmetrics-text": _TEXT}}, **errors(503)},
 )
-def metrics(request: Request, collected: MetricsDep) -> Response:
+async def metrics(request: Request, cluster: ClusterDep) -> Response:
     """Metrics in Prometheus' text format, or in that of OpenMetrics."""
-    encode, media_type = _encoder(request.headers.get("accept", ""))
-    return Response(encode(collected), media_type=media_type)
-
-
-def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    try:
-        return choose_encoder(accept)
-    except TypeError:  # a version that is no number
-        return choose_encoder("")
+    text, media_type = await cluster.exposition.text(request.headers.get("accept", ""))
+    return Response(text, media_type=media_type)
 
 
 @router.get("/", include_in_schema=False)

@@ -5,18 +5,22 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from service.folding import Folding
+from service.inputs import JSON
 from service.routes.dependencies import RuntimeDep
 from service.routes.described import ETAG, Described, errors, with_headers
+from service.runtime import Runtime
 from service.schemas import TaskInfo, TaskList, TokenCounts
 from service.tasks.entry import Entry
+
+_LISTS = None  # no task's: they take turns with what is read and written of each task
 
 router = APIRouter(tags=["tasks"], route_class=Described)
 
 
-@router.get("/v1/tasks", response_model_exclude_none=True)
-async def list_tasks(runtime: RuntimeDep) -> TaskList:
+@router.get("/v1/tasks", response_model=TaskList, response_model_exclude_none=True)
+async def list_tasks(runtime: RuntimeDep) -> Response:
     """All tasks, by name."""
-    return TaskList(tasks=[describe(entry, runtime.folding) for entry in runtime.catalog.entries.all()])
+    return Response(await runtime.texts.call(_LISTS, _listed, runtime), media_type=JSON)
 
 
 @router.get(
@@ -28,6 +32,11 @@ async def get_task(task: str, runtime: RuntimeDep, response: Response) -> TaskIn
     if info.digest is not None:
         response.headers["etag"] = f'"{info.digest}"'
     return info
+
+
+def _listed(runtime: Runtime) -> str:
+    tasks = TaskList(tasks=[describe(entry, runtime.folding) for entry in runtime.catalog.entries.all()])
+    return tasks.model_dump_json(by_alias=True, exclude_none=True)
 
 
 def describe(entry: Entry, folding: Folding) -> TaskInfo:

@@ -66,15 +66,19 @@ async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader 
     deadline = deadline_after(x_deadline_ms, runtime)
     with runtime.inferences.admitted([task]) as reservation:
         # The question has copies of the tensors: nothing holds the body beyond its parsing.
+        # Parsing waits for a thread, as decoding does.
         question = await unless_gone(
             request,
-            _parse(request, await read_body(request, deadline, runtime.settings.max_body), task, runtime, deadline),
+            deadline.within(
+                _parse(request, await read_body(request, deadline, runtime.settings.max_body), task, runtime)
+            ),
         )
         deadline = _sooner(deadline, question.timeout)
         inference = await unless_gone(request, _run(reservation, task, question, runtime, deadline))
     note(request, task, inference)
     values = len(inference.outputs) * len(task.header.labels) * len(question.outputs)
-    answered = await written(runtime, task.header.name, values, lambda: answer(task, question, inference.outputs))
+    name, outputs = task.header.name, inference.outputs
+    answered = await written(request, deadline, name, values, lambda: answer(task, question, outputs))
     tokens = TokenCounts(into=task.tokens_in, out=inference.tokens_out)
     headers = timing_headers(task.digest, tokens, timings(inference, loop.time() - arrived))
     if answered.header_length is None:
@@ -92,13 +96,10 @@ async def _inflated(request: Request, body: bytes, task: LoadedTask, runtime: Ru
     return inflated
 
 
-async def _parse(request: Request, body: bytes, task: LoadedTask, runtime: Runtime, deadline: Deadline) -> Question:
+async def _parse(request: Request, body: bytes, task: LoadedTask, runtime: Runtime) -> Question:
     limits = Limits(task.header.preprocessing.size, runtime.settings.max_images)
-    async with deadline.limit():  # parsing waits for a thread, as decoding does
-        body = await _inflated(request, body, task, runtime)
-        return await runtime.texts.call(
-            task.header.name, read_request, body, request.headers.get(HEADER_LENGTH), limits
-        )
+    body = await _inflated(request, body, task, runtime)
+    return await runtime.texts.call(task.header.name, read_request, body, request.headers.get(HEADER_LENGTH), limits)
 
 
 def _sooner(deadline: Deadline, timeout: float | None) -> Deadline:
