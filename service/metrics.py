@@ -109,6 +109,7 @@ class Metrics:
         )
         self.evictions = counter("evictions", "Folded tasks that had to make room for another.")
         self.task_loads = counter("task_loads", "Task files that loaded, failed, or were refused.", "result")
+        self.ready = gauge("ready", "1 while /readyz says so, else 0; of several processes, of those that are there.")
         self.tasks_behind = gauge("tasks_behind", "Tasks of which a process may not have followed a change.")
         self.failures = counter("failures", "Requests that were not answered as asked.", "reason")
         self._start_the_rest_at_zero(reasons)

@@ -112,6 +112,7 @@ async def test_a_service_that_starts_says_when_to_come_back_as_it_is_declared(sm
             answer = await client.request(method, named(path, "digits"))
             assert answer.status_code == 503
             assert own(answer) == set(declared(app.openapi(), method, path, 503)["headers"])
+        assert "\nfpet_ready 0.0\n" in (await client.get("/metrics")).text
 
 
 def test_whoever_has_no_key_is_told_what_the_description_says(locked: Serving, small_files: Files) -> None:

@@ -152,6 +152,7 @@ def test_an_operator_is_told_what_serves_and_how_much(changeable: Serving, files
     (files.tasks / "plain.safetensors").write_bytes(b"no task")
     changeable.client.post("/v1/tasks/plain/load", headers=ADMIN)
     assert tasks() == {"available": 1, "loading": 0, "loaded": 0, "failed": 1}
+    assert changeable.metric("ready") == 1
     assert changeable.metric("queue_limit") == changeable.runtime.settings.max_queue
     of = {"device": "cpu", "dtype": "float32", "torch": torch.__version__, "version": version("fpet-serve")}
     assert changeable.metric("build_info", **of) == 1

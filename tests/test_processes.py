@@ -101,6 +101,7 @@ def test_their_metrics_and_savings_are_told_as_of_one(several: Server) -> None:
         starts.add(float(re.findall(r"^process_start_time_seconds (\S+)", metrics, re.M)[0]))
         assert float(re.findall(r"^fpet_processes (\S+)", metrics, re.M)[0]) == PROCESSES
         assert float(re.findall(r'^fpet_images_total{task="digits",tokens="reduced"} (\S+)', metrics, re.M)[0]) >= 20
+        assert "\nfpet_ready 1.0\n" in metrics
         for tasks in ('fpet_tasks{state="loaded"}', "fpet_tasks_answering"):
             assert float(re.findall(rf"^{tasks} (\S+)", metrics, re.M)[0]) == 2
         savings = json.loads(get(several, "/v1/savings"))["tasks"]

@@ -49,10 +49,11 @@ def collected(task: str, count: int) -> Collector:
     Gauge("fpet_queue_size", "Images.", registry=registry).set(count)
     Gauge("fpet_longest_batch_seconds", "Seconds.", registry=registry).set(count)
     Gauge("fpet_queue_fill", "Share.", registry=registry).set(count / 4)
+    Gauge("fpet_ready", "1 or 0.", registry=registry).set(count > 1)
     return registry
 
 
-def test_amounts_are_added_and_of_the_rest_the_largest_stands_for_all() -> None:
+def test_amounts_are_added_and_of_the_rest_the_largest_or_the_smallest_stands_for_all() -> None:
     others = [collected("digits", 3), collected("plain", 1)]
     snapshot = MetricsSnapshot(Sums(collected("digits", 2), [pack(other) for other in others], STARTED))
     assert snapshot.value("images_total", task="digits") == 5
@@ -63,6 +64,7 @@ def test_amounts_are_added_and_of_the_rest_the_largest_stands_for_all() -> None:
     assert snapshot.value("queue_size") == 6
     assert snapshot.value("longest_batch_seconds") == 3
     assert snapshot.value("queue_fill") == 0.75
+    assert snapshot.value("ready") == 0
 
 
 def started_of(collector: Collector) -> float:

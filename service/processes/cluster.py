@@ -52,6 +52,7 @@ class Cluster:
         self.exposition = Exposition(self.metrics)
         self._lacks_tasks = runtime.settings.admin_key is None  # by which the first could still be put
         self.changes = Changes(runtime, peers, self.require_ready)
+        runtime.metrics.ready.set_function(lambda: self._health().ready)
         runtime.metrics.tasks_behind.set_function(lambda: self.changes.behind)
 
     @asynccontextmanager

@@ -26,12 +26,13 @@ _LARGEST = frozenset(
         "process_open_fds",
     }
 )
+_SMALLEST = frozenset({"fpet_ready"})
 _STARTED = "process_start_time_seconds"
 
 
 class Sums(Collector):
     """What one process collects, merged with what others packed: series of the same name and labels become one, with
-    the sum of their values, or their maximum for the metrics of `_LARGEST`.
+    the sum of their values, or their maximum or minimum for the metrics of `_LARGEST` and `_SMALLEST`.
 
     started: the start of the service, in seconds since 1970. By those of its processes, which are only restarted
     together, it would seem to start again with each that joins.
@@ -49,7 +50,7 @@ class Sums(Collector):
         for family in chain(self._own.collect(), *map(_unpack, self._packed)):
             families.setdefault(family.name, family)
             known = values.setdefault(family.name, {})
-            together = max if family.name in _LARGEST else operator.add
+            together = max if family.name in _LARGEST else min if family.name in _SMALLEST else operator.add
             for sample in family.samples:
                 key = sample.name, frozenset(sample.labels.items())
                 known[key] = together(known[key], sample.value) if key in known else sample.value
