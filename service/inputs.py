@@ -64,20 +64,19 @@ class BodyReader:
             raise UnsupportedTypeError(f"the content type has {len(content_type)} characters; send {ACCEPTED}")
         media_type = content_type.partition(";")[0].strip().lower()
         if media_type == MULTIPART:
-            boundary = boundary_of(content_type)
-            return await self._parsed(request, deadline, kind, lambda body: parse_form(body, boundary, self.max_images))
+            return await self._parsed(request, deadline, kind, parse_form, boundary_of(content_type))
         if media_type == JSON:
-            return await self._parsed(request, deadline, kind, lambda body: parse_json(body, self.max_images))
+            return await self._parsed(request, deadline, kind, parse_json)
         if media_type == BYTES or media_type.startswith("image/"):
             return [await read_body(request, deadline, self.max_body)]
         sent = f"content type {media_type!r}" if media_type else "a body without content type"
         raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
 
     async def _parsed(
-        self, request: Request, deadline: Deadline, kind: Hashable, parse: Callable[[bytes], list[bytes]]
+        self, request: Request, deadline: Deadline, kind: Hashable, parse: Callable[..., list[bytes]], *how: object
     ) -> list[bytes]:
         body = await read_body(request, deadline, self.max_body)
-        return await unless_gone(request, deadline.within(self.texts.call(kind, parse, body)))
+        return await unless_gone(request, deadline.within(self.texts.call(kind, parse, body, *how, self.max_images)))
 
 
 async def read_body(request: Request, deadline: Deadline, max_bytes: int, *, may_be_empty: bool = False) -> bytes:

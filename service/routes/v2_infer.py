@@ -65,8 +65,8 @@ async def infer(request: Request, task: ModelDep, x_deadline_ms: DeadlineHeader 
     runtime = runtime_of(request)
     deadline = deadline_after(x_deadline_ms, runtime)
     with runtime.inferences.admitted([task]) as reservation:
-        # The question has copies of the tensors: nothing holds the body beyond its parsing.
-        # Parsing waits for a thread, as decoding does.
+        # Parsing waits for a thread, as decoding does. The question has copies of the tensors: nothing holds the body
+        # beyond its parsing.
         question = await unless_gone(
             request,
             deadline.within(
