@@ -8,6 +8,7 @@ import json
 import math
 
 _DEEPEST = 32
+_SHOWN = 50  # characters of a name in a message
 
 
 def parse_json(text: str | bytes) -> object:
@@ -26,10 +27,11 @@ def parse_json(text: str | bytes) -> object:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
-        raise ValueError(f"the field {twice!r} is there twice")
+    fields: dict[str, object] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"the field {name[:_SHOWN]!r} is there twice")
+        fields[name] = value
     return fields
 
 

@@ -32,6 +32,7 @@ Model = TypeVar("Model", bound=pydantic.BaseModel)
 JSON = "application/json"
 BYTES = "application/octet-stream"
 _AS_IT_IS = "identity"
+_LITTLE = 2**18  # bytes of a form, which are searched in less time than it may have to wait for the thread
 _LONGEST = 256  # characters of a content type; to parse one takes longer than in proportion to its length
 _BLANKS = string.whitespace.encode()
 ACCEPTED = f"image/*, {BYTES}, {MULTIPART} or {JSON}"
@@ -64,7 +65,7 @@ class BodyReader:
             raise UnsupportedTypeError(f"the content type has {len(content_type)} characters; send {ACCEPTED}")
         media_type = content_type.partition(";")[0].strip().lower()
         if media_type == MULTIPART:
-            return await self._parsed(request, deadline, kind, parse_form, boundary_of(content_type))
+            return await self._parsed(request, deadline, kind, parse_form, boundary_of(content_type), at_once=_LITTLE)
         if media_type == JSON:
             return await self._parsed(request, deadline, kind, parse_json)
         if media_type == BYTES or media_type.startswith("image/"):
@@ -73,9 +74,18 @@ class BodyReader:
         raise UnsupportedTypeError(f"{sent} is not accepted; send {ACCEPTED}")
 
     async def _parsed(
-        self, request: Request, deadline: Deadline, kind: Hashable, parse: Callable[..., list[bytes]], *how: object
+        self,
+        request: Request,
+        deadline: Deadline,
+        kind: Hashable,
+        parse: Callable[..., list[bytes]],
+        *how: object,
+        at_once: int = 0,
     ) -> list[bytes]:
+        """What `parse` makes of the body, in a thread unless it has at most `at_once` bytes."""
         body = await read_body(request, deadline, self.max_body)
+        if len(body) <= at_once:
+            return parse(body, *how, self.max_images)
         return await unless_gone(request, deadline.within(self.texts.call(kind, parse, body, *how, self.max_images)))
 
 

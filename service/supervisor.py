@@ -176,11 +176,11 @@ def _reason(complaint: Connection) -> str | None:
 
 def _serve(settings: Settings, peers: Peers, sockets: Sequence[socket.socket], complaining: Connection) -> None:
     """The main function of each process. Its parent alone sends it signals, and it does not outlive its parent."""
-    from service.process import prepare, serve  # noqa: PLC0415
-
     assert peers.folder is not None, "it is one of several"
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, args=(longest_end(settings),), daemon=True).start()
+    from service.process import prepare, serve  # noqa: PLC0415  # takes seconds, in which the parent may end
+
     try:
         with held(peers.folder):
             code = serve(prepare(settings, peers), list(sockets))

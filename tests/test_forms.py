@@ -10,7 +10,7 @@ import pytest
 from asgi import multipart
 
 from service.errors import BadRequestError, TooLargeError
-from service.forms import boundary_of, parse_form
+from service.forms import _SLICE, boundary_of, parse_form
 
 BOUNDARY = b"frontier"
 IMAGES = [b"one", bytes(range(256)), b"--frontier\r\r\n\r\n--frontie", b"", b"\r\n", b"\r\n--frontie"]
@@ -87,6 +87,13 @@ def test_parts_are_those_that_python_finds(seed: int) -> None:
 def test_what_is_no_form_is_said(body: bytes, message: str) -> None:
     with pytest.raises(BadRequestError, match=message):
         parse_form(body, BOUNDARY, 3)
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1, 5])
+def test_a_boundary_is_found_across_the_slices_that_are_searched(offset: int) -> None:
+    image = bytes(_SLICE - len(multipart([b""])) + offset + 2 * len("\r\n--frontier--"))
+    assert parse_form(multipart([image, b"x"]), BOUNDARY, 2) == [image, b"x"]
+    assert parse_form(bytes(_SLICE - 3 + offset) + b"\r\n" + multipart([b"x"]), BOUNDARY, 1) == [b"x"]
 
 
 def test_a_form_is_refused_for_one_part_too_many() -> None:

@@ -31,7 +31,7 @@ from service.inputs import BodyReader
 pytestmark = pytest.mark.anyio
 
 FORM = "multipart/form-data; boundary=frontier"
-MAX_BODY = 4096
+MAX_BODY = 2**19
 MAX_IMAGES = 3
 IMAGES = [b"one", bytes(range(256)), b"--frontier\r\r\n\r\n--frontie"]
 
@@ -54,8 +54,13 @@ def in_chunks(body: bytes, size: int) -> list[bytes]:
     return [body[i : i + size] for i in range(0, len(body), size)]
 
 
+LARGE = [bytes(2**18), b"x"]
+
+
 @pytest.mark.parametrize(
-    ("body", "content_type"), [(encoded(*IMAGES), "application/json"), (multipart(IMAGES), FORM)], ids=["JSON", "form"]
+    ("body", "content_type"),
+    [(encoded(*IMAGES), "application/json"), (multipart(LARGE), FORM)],
+    ids=["JSON", "a large form"],
 )
 async def test_tasks_take_turns_with_what_is_parsed(reader: BodyReader, body: bytes, content_type: str) -> None:
     done: list[str] = []
@@ -100,7 +105,7 @@ async def test_json_has_base64_or_data_uris(reader: BodyReader) -> None:
         (b"x", f"image/png{';' * 250}", UnsupportedTypeError, "the content type has 259 characters"),
         (multipart([b"x"] * 4), FORM, TooLargeError, "more than 3 images"),
         (encoded(*[b"x"] * 4), "application/json", TooLargeError, "more than 3 images"),
-        (b"x" * 4097, "image/png", TooLargeError, "longer than the limit of 4096 bytes"),
+        (b"x" * (MAX_BODY + 1), "image/png", TooLargeError, "longer than the limit of 524288 bytes"),
         (b"{", "application/json", InvalidRequestError, "Invalid JSON"),
         (b"\xff", "application/json", InvalidRequestError, "Invalid JSON"),
         (b"[]", "application/json", InvalidRequestError, "Input should be an object"),
@@ -121,7 +126,7 @@ async def test_what_is_wrong_is_said(
     reader: BodyReader, body: bytes, content_type: str | None, error: type[ServiceError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        await read(reader, request(in_chunks(body, 1000), content_type))
+        await read(reader, request(in_chunks(body, 100_000), content_type))
 
 
 async def test_a_compressed_body_is_refused_by_naming_how(reader: BodyReader) -> None:
@@ -137,7 +142,7 @@ async def test_a_body_that_announces_too_much_is_not_read(reader: BodyReader) ->
 
 
 async def test_nothing_is_read_beyond_the_limits(reader: BodyReader) -> None:
-    endless = [{"type": "http.request", "body": b"x" * 1000, "more_body": True}] * 5
+    endless = [{"type": "http.request", "body": bytes(MAX_BODY // 4), "more_body": True}] * 5
     for content_type in ("image/png", "application/json", FORM):
         with pytest.raises(TooLargeError):
             await read(reader, incoming(endless, content_type))

@@ -229,6 +229,9 @@ def test_a_file_that_is_no_task_is_refused(tmp_path: Path, backbone: Backbone, d
 def test_every_header_that_is_no_tasks_is_a_value_error(backbone: Backbone) -> None:
     with pytest.raises(ValueError, match="the header is nested too deeply"):
         TaskHeader.from_json("[" * 100_000)
+    many = ", ".join(f'"{i}": 0' for i in (*range(100_000), 99_999))  # not to be compared with each other
+    with pytest.raises(ValueError, match="the header is not JSON: the field '99999' is there twice"):
+        TaskHeader.from_json(f"{{{many}}}")
     with pytest.raises(ValueError, match="the header is not JSON: the field 'labels' is there twice"):
         TaskHeader.from_json(header_of(backbone).to_json().replace("{", '{"labels": ["a", "b"], ', 1))
     with pytest.raises(ValueError, match="interpolation = 'nearest'"):

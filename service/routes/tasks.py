@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from service.folding import Folding
+from service.http.disconnect import unless_gone
 from service.inputs import JSON
-from service.routes.dependencies import RuntimeDep
+from service.routes.dependencies import RuntimeDep, deadline_after
 from service.routes.described import ETAG, Described, errors, with_headers
 from service.runtime import Runtime
 from service.schemas import TaskInfo, TaskList, TokenCounts
@@ -17,10 +18,11 @@ _LISTS = None  # no task's: they take turns with what is read and written of eac
 router = APIRouter(tags=["tasks"], route_class=Described)
 
 
-@router.get("/v1/tasks", response_model=TaskList, response_model_exclude_none=True)
-async def list_tasks(runtime: RuntimeDep) -> Response:
+@router.get("/v1/tasks", response_model=TaskList, response_model_exclude_none=True, responses=errors(504))
+async def list_tasks(request: Request, runtime: RuntimeDep) -> Response:
     """All tasks, by name."""
-    return Response(await runtime.texts.call(_LISTS, _listed, runtime), media_type=JSON)
+    listed = deadline_after(None, runtime).within(runtime.texts.call(_LISTS, _listed, runtime))
+    return Response(await unless_gone(request, listed), media_type=JSON)
 
 
 @router.get(
