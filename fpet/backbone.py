@@ -120,6 +120,7 @@ def _why_not(device: torch.device | str, error: Exception) -> str:
     return reason(error)
 
 
+@torch.inference_mode(mode=False)  # inference tensors could not be trained on
 def create_backbone(
     architecture: str,
     arguments: Mapping[str, object] | None = None,

@@ -125,7 +125,9 @@ def flops(
 
 def macs(backbone: Backbone, adapter: Method, reducer: Method, *, folded: bool = False) -> int:
     """The total alone, of a model with 100 classes; otherwise as `flops`."""
-    return _total(_count(_model(backbone, _adapter(backbone, adapter, folded), reducer, _CLASSES)))
+    with torch.random.fork_rng(devices=[]):  # random weights that are counted and no more: no draw of the caller's
+        model = _model(backbone, _adapter(backbone, adapter, folded), reducer, _CLASSES)
+    return _total(_count(model))
 
 
 def _adapter(backbone: Backbone, method: Method, folded: bool) -> Adapter:

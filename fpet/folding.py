@@ -51,7 +51,7 @@ def fold(model: AdaptedViT) -> AdaptedViT:
     backbone = model.backbone
     vit: Any = sharing_tensors(backbone.vit)
     adapter = copy.deepcopy(model.adapter).double()
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast(backbone.device.type, enabled=False):
         for block, acting in zip(vit.blocks, adapter.blocks, strict=True):
             layers = {"qkv": block.attn.qkv, "proj": block.attn.proj, "fc1": block.mlp.fc1, "fc2": block.mlp.fc2}
             for name, layer in layers.items():
@@ -82,7 +82,7 @@ def _foldable() -> list[str]:
 def _compare(folded: AdaptedViT, model: AdaptedViT) -> None:
     """Raises UnsupportedError if they differ on an image, as when an adapter says that it folds and does not."""
     image = noise(model.vit)
-    with torch.inference_mode():
+    with torch.inference_mode(), torch.autocast(image.device.type, enabled=False):
         expected = model.features(image)
         difference = beyond_rounding(folded.features(image), expected, image.dtype)
     if not expected.isfinite().all():

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fpet.adapters import ADAPTERS, build_adapter
 from fpet.adapters.base import Adapter
-from fpet.backbone import Backbone
 from fpet.errors import TaskError, UnsupportedError
 from fpet.files import read_regular
 from fpet.header import HeadSpec, Method, TaskHeader
@@ -29,6 +28,9 @@ from fpet.safetensors_files import parse_safetensors, write_safetensors
 from fpet.task_checks import check_backbone, check_labels, check_method, check_values
 from fpet.tokens import Geometry, Layout
 from fpet.vit import AdaptedViT, refuse_misfit
+
+if TYPE_CHECKING:
+    from fpet.backbone import Backbone
 
 _METADATA_KEY = "fpet"
 _META_TASKS = 64  # size of the cache of modules on the meta device

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from fpet.backbone import Backbone
 from fpet.errors import TaskError
 from fpet.header import Method, TaskHeader
 from fpet.registry import completed
 from fpet.tensor_names import dtype_name
+
+if TYPE_CHECKING:
+    from fpet.backbone import Backbone
 
 _DTYPES = (torch.float32, torch.uint8)  # values, and packed codes
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fpet.backbone import Backbone
 from fpet.errors import TaskError
 from fpet.header import BackboneRef, HeadSpec, Method, TaskHeader
 from fpet.linear import FULL_PRECISION
 from fpet.preprocess import Preprocessing
 from fpet.reducers import REDUCERS
 from fpet.registry import keyword_parameters, refuse_untrainable
+
+if TYPE_CHECKING:
+    from fpet.backbone import Backbone
 
 
 def new_header(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import starmap
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from fpet import ends
 from fpet.adapters.base import Adapter
 from fpet.adapters.none import LinearProbe
-from fpet.backbone import Backbone
 from fpet.block import BlockParts, DropPath, adapted_blocks
 from fpet.comparison import beyond_tolerance, noise
 from fpet.copies import sharing_tensors
@@ -20,6 +19,9 @@ from fpet.header import Method
 from fpet.reducers.base import Reducer
 from fpet.reducers.none import NoReduction
 from fpet.tokens import Geometry, Layout, Tokens
+
+if TYPE_CHECKING:
+    from fpet.backbone import Backbone
 
 _PARITY_TOLERANCE = 1e-4  # relative to the largest value
 

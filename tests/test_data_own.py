@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,12 @@ def test_pictures_in_any_form_are_one_data_set(tmp_path: Path) -> None:
         found = dataset_of("pets", list(LABELS), **parts)  # type: ignore[arg-type]
         assert found.sha256 == expected.sha256, form
         assert all(torch.equal(*both) for both in zip(tensors(found), tensors(expected), strict=True)), form
+
+
+def test_it_can_be_sent_to_another_process() -> None:
+    dataset = dataset_of("pets", LABELS, **SPLITS)
+    again = pickle.loads(pickle.dumps(dataset))
+    assert all(map(torch.equal, tensors(again), tensors(dataset)))
 
 
 def test_another_picture_target_or_split_is_another_data_set() -> None:

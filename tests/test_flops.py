@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ARCHITECTURE, ARGUMENTS, small_backbone, small_header
+from small import ADAPTFORMER, ARCHITECTURE, ARGUMENTS, BDM, small_backbone, small_header
 
 from benchmarks.paper_numbers import agrees, markdown
 from fpet.adapters import ADAPTERS
@@ -161,6 +161,12 @@ def test_every_reduction_of_fixed_length_is_counted(kind: str) -> None:
     assert counted.reduced.reducer > counted.full.reducer == 0
     assert counted.reduced.mlp < counted.full.mlp
     assert counted.reduced.total == macs(backbone, Method("lora"), reducer)
+
+
+def test_counting_draws_no_random_numbers_of_the_callers() -> None:
+    before = torch.random.get_rng_state()
+    macs(small_backbone(), ADAPTFORMER, BDM)
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_a_reduction_whose_length_depends_on_the_image_is_refused() -> None:

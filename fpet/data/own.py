@@ -32,6 +32,10 @@ class PictureSequence:
         self._pictures = tuple(pictures)
         self._turns = {id(one): Lock() for one in self._pictures if isinstance(one, Image.Image)}
 
+    def __reduce__(self) -> tuple[type[PictureSequence], tuple[tuple[Picture, ...]]]:
+        """As it was made: neither the turns nor what they are by can be copied."""
+        return type(self), (self._pictures,)
+
     def __len__(self) -> int:
         return len(self._pictures)
 

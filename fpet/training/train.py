@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -61,7 +62,7 @@ def train(
     """
     checkpoint = Path(checkpoint)
     check_log(checkpoint)
-    with random_state_kept(backbone.device):
+    with random_state_kept(backbone.device), _recipe_alone(backbone.device):
         run = Run(header, backbone, dataset, recipe, group, start=start)
         _resume(run, checkpoint)
         if group.rank == 0:
@@ -71,6 +72,13 @@ def train(
             while run.epoch < recipe.epochs:
                 run.advance(lambda: None)
         return run.result()
+
+
+@contextmanager
+def _recipe_alone(device: torch.device) -> Iterator[None]:
+    """Modes of torch that the caller is in do not change what is trained."""
+    with torch.inference_mode(mode=False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+        yield
 
 
 def _resume(run: Run, checkpoint: Path) -> None:
