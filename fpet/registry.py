@@ -129,7 +129,9 @@ def checked(registry: Mapping[str, type[T]], kind: str, arguments: Mapping[str, 
         UnsupportedError: for an unknown kind, an unknown or missing argument, or a value of the wrong type or range.
     """
     if kind not in registry:
-        raise UnsupportedError(f"unknown kind {kind!r}; known are {', '.join(registry)}")
+        raise UnsupportedError(
+            f"unknown kind {kind!r}; known are {', '.join(registry)}, and what other packages bring once installed"
+        )
     method = registry[kind]
     check_arguments(kind, method, arguments)
     return method

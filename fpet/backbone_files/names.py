@@ -129,7 +129,10 @@ def _check_patches(state: Mapping[str, Tensor], vit: Any) -> None:
     kernel = list(vit.patch_embed.proj.weight.shape[-2:])
     for name, value in state.items():
         if value.ndim == 4 and list(value.shape[-2:]) != kernel:
-            raise BackboneError(f"{name!r} has shape {list(value.shape)}; the model's patches are {kernel}")
+            raise BackboneError(
+                f"{name!r} has shape {list(value.shape)}; the model's patches are {kernel}: name another architecture, "
+                "or its argument patch_size"
+            )
 
 
 def _square(positions: int, target: Grid) -> Grid:

@@ -47,10 +47,10 @@ def check_split(header: TaskHeader, dataset: Dataset) -> None:
     """Raises DataError if the data are split otherwise than in the training; notes a random split of other files."""
     if not trained_on_files(header, dataset):
         if dataset.drawn:  # a copy of the folder, less a file, or another version of a package
-            tell(
-                f"the files in {dataset.name} are not those that {header.name} was trained on, and they are "
-                "split at random: it may have been trained on some of those that are to judge it now"
-            )
+            files = f"the files in {dataset.name} are not those that {header.name} was trained on, and they are"
+            if not data_name(header):  # as of one that was converted
+                files = f"{header.name} does not say what it was trained on, and the files in {dataset.name} are"
+            tell(f"{files} split at random: it may have been trained on some of those that are to judge it now")
     elif other := other_choices(header, dataset):
         trained = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in other.items())
         raise DataError(
