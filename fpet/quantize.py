@@ -104,9 +104,9 @@ def as_latent(weight: Tensor, stats: Tensor, bits: int) -> Tensor:
     """
     if (weight == weight.flatten()[0]).all():
         return weight
-    standard, mean, std = weight.double(), *stats.double().unbind()
-    stretched = (standard - standard.mean()) / standard.std()
-    latents = [(each * std + mean).float() for each in (stretched, _with_other_ends((standard - mean) / std))]
+    values, mean, std = weight.double(), *stats.double().unbind()
+    stretched = (values - values.mean()) / values.std()
+    latents = [(each * std + mean).float() for each in (stretched, _with_other_ends((values - mean) / std))]
     return min(latents, key=lambda latent: float((fake_quantize(latent, codebook(bits)) - weight).norm()))
 
 

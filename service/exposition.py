@@ -14,7 +14,7 @@ from service.shared_call import SharedCall
 Encode = Callable[[Collector], bytes]
 
 # Of each format the one version that its media type names here: who asks cannot choose among any number of them.
-_FORMATS = _TEXT, _OPEN_METRICS = choose_encoder(""), choose_encoder("application/openmetrics-text")
+_FORMATS = choose_encoder(""), choose_encoder("application/openmetrics-text")
 
 
 class Exposition:
@@ -37,7 +37,7 @@ class Exposition:
 
 
 def _media_type(accept: str) -> str:
-    (_, text), (_, open_metrics) = _TEXT, _OPEN_METRICS
+    (_, text), (_, open_metrics) = _FORMATS
     try:
         wanted = choose_encoder(accept)[1]
     except TypeError:  # a version that is no number

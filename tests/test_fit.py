@@ -126,13 +126,16 @@ def test_a_broken_search_ends_like_an_unbroken_one(backbone: Backbone, digits: D
         assert torch.equal(resumed.trained.model.trainable().state_dict()[name], value), name
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "mode",
     [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)],
     ids=["no_grad", "inference", "autocast"],
 )
-def test_modes_of_the_caller_do_not_change_a_training(mode: Callable[[], Any], digits: Dataset, tmp_path: Path) -> None:
-    recipe = dataclasses.replace(RECIPE, epochs=1)
+def test_modes_of_the_caller_do_not_change_a_training(
+    mode: Callable[[], Any], precision: str, digits: Dataset, tmp_path: Path
+) -> None:
+    recipe = dataclasses.replace(RECIPE, epochs=2, precision=precision)
     plain = train(small_header(small_backbone()), small_backbone(), digits, recipe, tmp_path / "plain.checkpoint")
     with mode():
         backbone = small_backbone()

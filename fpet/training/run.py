@@ -227,6 +227,7 @@ class Run:
 
     def _loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
         """Mean weighted cross-entropy [], logits [B, K] and the reducer's penalty [] of uint8 images [B, 3, H, W]."""
+        torch.clear_autocast_cache()  # under an autocast of the caller it would outlive the step, unlike the weights
         with self.autocast:
             tokens, sizes = self.model.encode(self.preprocessing.normalize(images, self.model.backbone.dtype))
             logits = self.model.head(self.model.pool(tokens)).float()

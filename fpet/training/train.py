@@ -76,9 +76,17 @@ def train(
 
 @contextmanager
 def _recipe_alone(device: torch.device) -> Iterator[None]:
-    """Modes of torch that the caller is in do not change what is trained."""
-    with torch.inference_mode(mode=False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
-        yield
+    """Modes of torch that the caller is in do not change what is trained.
+
+    Autocast is only switched off: within another autocast, that of the steps would keep the weights that it has cast.
+    """
+    before = torch.is_autocast_enabled(device.type)
+    torch.set_autocast_enabled(device.type, False)
+    try:
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_autocast_enabled(device.type, before)
 
 
 def _resume(run: Run, checkpoint: Path) -> None:
