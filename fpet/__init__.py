@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fpet.errors import ImageError as ImageError
     from fpet.errors import TaskError as TaskError
     from fpet.errors import UnsupportedError as UnsupportedError
+    from fpet.errors import UnwritableError as UnwritableError
     from fpet.evaluation import Evaluation as Evaluation
     from fpet.evaluation import evaluate as evaluate
     from fpet.flops import macs as macs
@@ -83,6 +84,7 @@ _NAMES = {
         "ImageError",
         "TaskError",
         "UnsupportedError",
+        "UnwritableError",
     ),
     "evaluation": ("evaluate", "Evaluation"),
     "flops": ("macs",),

@@ -1,14 +1,14 @@
 """Errors that fpet raises for bad input.
 
 FpetError
-├── BackboneError      a backbone file or model that cannot be used
-├── TaskError          a task, or a file that is made on the way to one, that cannot be read, written, or does not fit
-│   ├── DivergedError  a training whose loss is no longer finite
-│   ├── UnwritableError  a file of a training that cannot be written, as on a full disk
-│   └── BusyError      an output that another process is at
-├── UnsupportedError   a valid request for something that is not covered
-├── DataError          a data set that is missing, damaged or inconsistent
-└── ImageError         a picture that cannot be decoded
+├── BackboneError        a backbone file or model that cannot be used
+├── TaskError            a task, or a file that is made on the way to one, that cannot be read, written, or does not fit
+│   ├── DivergedError    a training whose loss is no longer finite
+│   ├── UnwritableError  what a training writes on the way cannot be written, as on a full disk
+│   └── BusyError        an output that another process is at
+├── UnsupportedError     a valid request for something that is not covered
+├── DataError            a data set that is missing, damaged or inconsistent
+└── ImageError           a picture that cannot be decoded
 """
 
 

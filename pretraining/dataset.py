@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from pretraining import glyphs, pictures, symbols
+from pretraining import exclusions, glyphs, pictures, symbol_words, symbols
 
 SIZE = 64
 GLYPHS = "glyphs"
@@ -47,11 +48,12 @@ class Images:
 
 
 def load(cache: Path) -> Images:
-    """The images built from `cache/raw`, from `cache/images.*` where they have been built before of the same."""
-    index, origin = cache / "images.json", _origin(cache / "raw")
+    """The images built from `cache/raw`, from `cache/images.*` where they have been built before: of the same packages
+    by the same code, or of packages that are not there any more."""
+    index, raw = cache / "images.json", cache / "raw"
     table = json.loads(index.read_text()) if index.is_file() else {}
-    if table.get("origin") != origin:
-        table = _build(cache) | {"origin": origin}
+    if not table or (raw.is_dir() and table.get("origin") != _origin(raw)):
+        table = _build(cache) | {"origin": _origin(raw)}
         index.write_text(json.dumps(table))
     return Images(
         pixels=np.load(cache / "images.npy", mmap_mode="r"),
@@ -65,9 +67,9 @@ def load(cache: Path) -> Images:
 def _origin(raw: Path) -> str:
     """A checksum of what the images depend on: the packages that are there, and the code that draws pictures from them
     and leaves out what the tasks show."""
-    code = {path.name: path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))}
+    code = map(inspect.getsource, (exclusions, glyphs, pictures, symbol_words, symbols))
     packages = sorted(path.name for path in raw.iterdir()) if raw.is_dir() else []
-    return hashlib.sha256(json.dumps([code, packages]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([*code, packages]).encode()).hexdigest()
 
 
 def _build(cache: Path) -> dict[str, Any]:

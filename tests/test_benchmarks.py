@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from benchmarks import blocks, overload, tables
 from benchmarks.load import Answer, Load, load, offer, post
+from benchmarks.markdown import table
 from benchmarks.peers import rows, ways
 from benchmarks.peers.__main__ import check
 from benchmarks.peers.plain import create_app
@@ -107,6 +108,10 @@ def test_ratios_are_of_runs_that_differ_in_the_reduction_alone() -> None:
     assert results.without(dataclasses.replace(early[1], adapter="ssf")) is None
     elsewhere = dataclasses.replace(ROWS[4], device="another machine")
     assert Results([*ROWS[:4], elsewhere]).without(elsewhere) is None
+
+
+def test_a_bar_in_a_name_ends_no_column() -> None:
+    assert table(["method"], [["a|b"]]).splitlines()[2] == r"| a\|b |"
 
 
 def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:

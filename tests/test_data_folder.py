@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pytest
 import torch
 from picture_files import classes, everything, picture, truncate
 from PIL import Image
-from serving import write_task
-from small import small_backbone, small_header
+from small import small_backbone
 
 from fpet.backbone import save_backbone
 from fpet.cli import main
@@ -247,21 +245,6 @@ def test_a_task_from_one_folder(unsplit: Path, tmp_path: Path, capsys: pytest.Ca
     assert main([*test, "--split-seed", "3"]) == 2
     different = "the classes of vehicles are not those of the task mine: it has no train; the task knows no tram"
     assert different in capsys.readouterr().err
-
-
-def test_of_a_task_that_does_not_say_its_data_nothing_is_claimed(
-    unsplit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    backbone, file = small_backbone(), tmp_path / "small.safetensors"
-    save_backbone(file, backbone)
-    header = dataclasses.replace(small_header(backbone), labels=("bus", "car", "train"))
-    write_task(tmp_path / "task.safetensors", header, backbone)
-    task = str(tmp_path / "task.safetensors")
-    assert main(["evaluate", "--task", task, "--data", str(unsplit), "--backbone", str(file)]) == 0
-    assert capsys.readouterr().err == (
-        "fpet: digits does not say what it was trained on, and the files in vehicles are split at random: it may have "
-        "been trained on some of those that are to judge it now\n"
-    )
 
 
 def test_a_picture_in_two_splits_is_refused(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakSet
@@ -124,24 +123,6 @@ def test_a_broken_search_ends_like_an_unbroken_one(backbone: Backbone, digits: D
     assert (resumed.header, resumed.tried) == (whole.header, whole.tried)
     for name, value in whole.trained.model.trainable().state_dict().items():
         assert torch.equal(resumed.trained.model.trainable().state_dict()[name], value), name
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "mode",
-    [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)],
-    ids=["no_grad", "inference", "autocast"],
-)
-def test_modes_of_the_caller_do_not_change_a_training(
-    mode: Callable[[], Any], precision: str, digits: Dataset, tmp_path: Path
-) -> None:
-    recipe = dataclasses.replace(RECIPE, epochs=2, precision=precision)
-    plain = train(small_header(small_backbone()), small_backbone(), digits, recipe, tmp_path / "plain.checkpoint")
-    with mode():
-        backbone = small_backbone()
-        found = train(small_header(backbone), backbone, digits, recipe, tmp_path / "inside.checkpoint")
-    for name, value in plain.model.trainable().state_dict().items():
-        assert torch.equal(found.model.trainable().state_dict()[name], value), name
 
 
 def test_test_images_are_read_once_after_all_choices(backbone: Backbone, digits: Dataset, tmp_path: Path) -> None:

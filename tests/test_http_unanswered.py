@@ -12,7 +12,7 @@ import pictures
 import pytest
 import torch
 from asgi import multipart
-from busy import busy, computing
+from busy import busy, computing, taken
 from classify_requests import CLASSIFY, FORM, IMAGES
 from full_queue import full
 from inference_requests import ENCODED, INFER
@@ -91,6 +91,13 @@ def test_the_deadline_is_kept_while_the_decode_threads_are_busy(
             answer = httpx.post(f"{hurried.client.base_url}{path}", timeout=20, **body)
         assert (answer.status_code, answer.json()["error"]) == (504, "no answer was ready within 0.3 seconds")
         assert hurried.metric("queue_size") == 0
+
+
+def test_a_list_of_tasks_has_a_deadline_too(small_files: Files) -> None:
+    with serving(small_settings(small_files, deadline=0.3)) as hurried:
+        with taken(hurried.runtime.pools.text):
+            assert hurried.client.get("/v1/tasks").status_code == 504
+        assert len(hurried.client.get("/v1/tasks").json()["tasks"]) == 2
 
 
 def test_a_client_of_v2_that_leaves_before_its_request_is_parsed_is_noticed(small_files: Files) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import package_files
 import pytest
 
 from fpet.data import SOURCES, clip_art, emoji, icons
-from pretraining import packages, pictures
+from pretraining import dataset, packages, pictures
 from pretraining.exclusions import excluded_clip_art, excluded_emoji, excluded_icon, excluded_path
 
 SUBGROUPS = {
@@ -109,6 +110,33 @@ def test_packages_that_cannot_be_had_are_named_and_skipped(
     assert {line.split(" package ")[1].split()[0] for line in lines} == wanted
     assert not any((tmp_path / "raw" / name).exists() for name in wanted)
     assert there.is_dir()
+
+
+def test_images_are_built_anew_when_packages_are_others_and_kept_when_they_are_gone(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    folders = [raw / package.name for package in packages.EMOJI_PACKAGES.values()]
+    entry = {
+        "image": "1.png",
+        "short_name": "x",
+        "category": "Objects",
+        "subcategory": "book-paper",
+        "unified": "1F4D4",
+    }
+
+    def draw(name: str) -> None:
+        for artist, folder in zip(packages.EMOJI_PACKAGES, folders, strict=True):
+            package_files.noise(folder / "img" / artist / "64" / name)
+
+    draw("1.png")
+    (folders[0] / "emoji.json").write_text(json.dumps([entry]))
+    assert len(dataset.load(tmp_path).label) == 2
+    draw("2.png")
+    (folders[0] / "emoji.json").write_text(json.dumps([entry, {**entry, "image": "2.png"}]))
+    assert len(dataset.load(tmp_path).label) == 2
+    (raw / "another").mkdir()
+    assert len(dataset.load(tmp_path).label) == 4
+    shutil.rmtree(raw)
+    assert len(dataset.load(tmp_path).label) == 4
 
 
 def test_emoji_of_both_artists_are_read_as_fetched(tmp_path: Path) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import resource
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
-from picture_files import picture
+from picture_files import classes, picture
 from plans import PLAN, command
 from small import ARCHITECTURE, ARGUMENTS, small_backbone
 
 from fpet.backbone import create_backbone, load_backbone
 from fpet.cli import main
+from fpet.data import ResizedSplit, Split
+from fpet.preprocess import Preprocessing
 from fpet.sweeps.jobs import jobs
 from fpet.sweeps.plan import load_plan
 from fpet.sweeps.results import read_rows
@@ -188,6 +191,24 @@ def test_a_sweep_ends_where_its_checkpoints_cannot_be_written(
     assert "task.checkpoint: cannot be written: File too large" in capsys.readouterr().err
     assert not table.exists()
     assert main(command(plan, table, backbone_file)) == 0
+
+
+def test_the_pictures_of_one_data_set_are_in_memory_at_a_time(
+    plan: Path, backbone_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [classes(plan.parent / name, {"a": 10, "b": 10}) for name in ("first", "second")]
+    plan.write_text(SHARED.replace('"digits"', ", ".join(f'"{folder}"' for folder in folders)) + LINEAR)
+    plan.write_text(plan.read_text().replace("batch_size = 100", "batch_size = 10"))
+    resize, made, alive = Split._resize, list[weakref.ref[ResizedSplit]](), []
+
+    def watched(split: Split, preprocessing: Preprocessing) -> ResizedSplit:
+        alive.append(sum(one() is not None for one in made))
+        made.append(weakref.ref(resized := resize(split, preprocessing)))
+        return resized
+
+    monkeypatch.setattr(Split, "_resize", watched)
+    assert main(command(plan, plan.with_name("table.csv"), backbone_file)) == 0
+    assert alive == [0, 1, 0, 1]  # training and validation images
 
 
 def test_a_warm_up_that_is_not_over_is_said(
