@@ -17,6 +17,7 @@ from fpet.errors import DataError, UnsupportedError
 from fpet.preprocess import Preprocessing
 from fpet.reducers.none import NoReduction
 from fpet.tensor_names import dtype_name
+from fpet.tokens import Tokens
 from fpet.vit import AdaptedViT
 from fpet.words import count
 
@@ -51,8 +52,16 @@ def classify(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) ->
 
     Both are on the model's device.
     """
-    tokens = model.tokens(preprocessing.normalize(images.to(model.backbone.device), model.backbone.dtype))
-    return cast(Tensor, model.head(model.pool(tokens))).float(), tokens.lengths()
+    tokens = model.tokens(_normalized(model, images, preprocessing))
+    return _logits(model, tokens), tokens.lengths()
+
+
+def _normalized(model: AdaptedViT, images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    return preprocessing.normalize(images.to(model.backbone.device), model.backbone.dtype)
+
+
+def _logits(model: AdaptedViT, tokens: Tokens) -> Tensor:
+    return cast(Tensor, model.head(model.pool(tokens))).float()
 
 
 @dataclass(frozen=True)
@@ -154,15 +163,14 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
     split.check_targets(classes)
     model = model.in_evaluation()
     reduces = not isinstance(model.reducer, NoReduction)
-    full = model.unreduced()
     # Read once all are computed, so that a GPU need not wait for each batch.
     found: list[tuple[Tensor, ...]] = []
     with _batches(split, preprocessing, batch_size, "test") as batches:
         for images in batches:
-            given, tokens = classify(model, images, preprocessing)
-            plain = classify(full, images, preprocessing)[0] if reduces else given
-            finite = (given.isfinite() & plain.isfinite()).all(dim=1)
-            found.append((given.argmax(dim=1), plain.argmax(dim=1), given.softmax(dim=1).amax(dim=1), tokens, finite))
+            both = model.tokens_of_both(_normalized(model, images, preprocessing))
+            given, plain = (_logits(model, tokens) for tokens in both)
+            finite, sure = (given.isfinite() & plain.isfinite()).all(dim=1), given.softmax(dim=1).amax(dim=1)
+            found.append((given.argmax(dim=1), plain.argmax(dim=1), sure, both[0].lengths(), finite))
     reduced, unreduced, probabilities, left, finite = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
     _refuse_not_finite(model, finite)
     with_it, without = (Confusion(split.targets, each, classes) for each in (reduced, unreduced))

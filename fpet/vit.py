@@ -16,7 +16,7 @@ from fpet.comparison import beyond_tolerance, noise
 from fpet.copies import sharing_tensors
 from fpet.errors import BackboneError, UnsupportedError
 from fpet.header import Method
-from fpet.reducers.base import Reducer
+from fpet.reducers.base import BlockReducer, Reducer
 from fpet.reducers.none import NoReduction
 from fpet.tokens import Geometry, Layout, Tokens
 
@@ -133,18 +133,42 @@ class AdaptedViT(nn.Module):
             ValueError: for images of another shape.
             UnsupportedError: if the reducer leaves another number of tokens than it says.
         """
+        tokens, sizes = self._through(self._embed(images), slice(None))
+        return self._end(tokens), sizes
+
+    def tokens_of_both(self, images: Tensor) -> tuple[Tokens, Tokens]:
+        """In evaluation, `tokens` of this model and of its `unreduced`: the blocks before the first reduction run once.
+
+        With that reduction at the middle both take about three quarters of the time of two forwards.
+        """
+        reduces = (index for index, block in enumerate(self.reducer.blocks) if type(block) is not BlockReducer)
+        first = next(reduces, len(self.reducer.blocks))
+        tokens, _ = self._through(self._embed(images), slice(first))
+        mine, others = (one._end(one._through(tokens, slice(first, None))[0]) for one in (self, self.unreduced()))
+        return mine, others
+
+    def _embed(self, images: Tensor) -> Tokens:
+        """Images as `encode` takes them -> the tokens that the first block takes."""
         vit: Any = self.vit
         ends.check_images(images, vit.patch_embed)
-        tokens = Tokens(ends.embed(vit, self.adapter, images), None)
+        return Tokens(ends.embed(vit, self.adapter, images), None)
+
+    def _through(self, tokens: Tokens, blocks: slice) -> tuple[Tokens, list[Tensor | None]]:
+        """Tokens through some of the blocks, and the sizes after each of these."""
+        vit: Any = self.vit
         sizes: list[Tensor | None] = []
         parts: Any = zip(vit.blocks, self.adapter.blocks, self.reducer.blocks, self.drop_path, strict=True)
-        for left in adapted_blocks(starmap(BlockParts, parts), tokens):
+        for left in adapted_blocks(starmap(BlockParts, list(parts)[blocks]), tokens):
             tokens = left
             sizes.append(left.size)
+        return tokens, sizes
+
+    def _end(self, tokens: Tokens) -> Tokens:
+        """What the last block puts out -> tokens after the final norm."""
         if not self.reducer.tokens_vary and tokens.x.shape[1] != self.tokens_out:
             wrong = f"leaves {tokens.x.shape[1]} tokens, where its layout_out says {self.tokens_out}"
             raise UnsupportedError(f"{type(self.reducer).__name__} {wrong}")
-        return ends.norm(vit, self.adapter, tokens), sizes
+        return ends.norm(self.vit, self.adapter, tokens)
 
     def features(self, images: Tensor) -> Tensor:
         """Normalised images [B, 3, H, W] -> pooled embedding [B, C], by the backbone's own pooling."""

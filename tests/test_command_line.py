@@ -69,6 +69,15 @@ def test_commands_are_listed_without_importing_them(given: list[str], code: int)
         assert all(f"    {name} " in done.stdout or f"    {name}\n" in done.stdout for name in (*COMMANDS, "serve"))
 
 
+@pytest.mark.parametrize(("given", "told"), [("tasks", "digits"), ("show digits", "labels"), ("methods", "lora")])
+def test_what_needs_no_backbone_does_not_wait_for_timm(given: str, told: str) -> None:
+    command = [sys.executable, "-c", _LISTED, *given.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert told in done.stdout
+    assert "timm" not in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("command", ["tasks", "--help"])
 def test_an_output_that_cannot_be_written_is_one_line(command: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

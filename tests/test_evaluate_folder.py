@@ -88,6 +88,19 @@ def test_all_of_a_test_alone_is_tested(evaluate: Evaluate, tmp_path: Path, capsy
     assert "mine on 10 test images of new" in capsys.readouterr().out
 
 
+def test_a_task_without_token_reduction_has_one_accuracy(
+    backbone_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = small_header(small_backbone(), ADAPTFORMER, Method("none"))
+    write_task(tmp_path / "digits.safetensors", header, small_backbone())
+    command = ["evaluate", "--task", str(tmp_path / "digits.safetensors"), "--backbone", str(backbone_file)]
+    assert main([*command, "--data", "digits"]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["accuracy", "balanced", "error"]
+    assert all("without token reduction" in line for line in lines)
+    assert lines[0].endswith("(17 -> 17 tokens)")
+
+
 def test_a_test_alone_fits_no_baseline(evaluate: Evaluate, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classes(tmp_path / "new" / "test", {"ant": 2, "bee": 2})
     assert main([*evaluate("ant", "bee"), "--baseline"]) == 2

@@ -72,6 +72,28 @@ def test_sizes_sum_to_the_number_of_tokens(backbone: Backbone, adapter: str, red
 
 
 @pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
+def test_both_forwards_at_once_are_those_of_each(backbone: Backbone, adapter: str, reducer: str) -> None:
+    model = model_of(backbone, adapter, reducer)
+    ran: list[int] = []
+    handles = [
+        block.norm1.register_forward_hook(lambda *_, index=index: ran.append(index))
+        for index, block in enumerate(backbone.vit.blocks)
+    ]
+    with torch.inference_mode():
+        both = model.tokens_of_both(IMAGES)
+        for handle in handles:
+            handle.remove()
+        for one, tokens in zip((model, model.unreduced()), both, strict=True):
+            x, size = one.tokens(IMAGES)
+            assert torch.equal(tokens.x, x)
+            assert (size is None) == (tokens.size is None)
+            assert size is None or torch.equal(tokens.size, size)
+    depth = len(backbone.vit.blocks)
+    first = {"none": depth, "bsm": 1, "max-pool": 1}.get(reducer, 0)
+    assert sorted(ran) == sorted([*range(depth), *range(first, depth)])
+
+
+@pytest.mark.parametrize(("adapter", "reducer"), PAIRS)
 def test_a_saved_task_answers_alike(backbone: Backbone, tmp_path: Path, adapter: str, reducer: str) -> None:
     model = model_of(backbone, adapter, reducer)
     save_task(tmp_path / "pair.safetensors", header_of(backbone, adapter, reducer), model)

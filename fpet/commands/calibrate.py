@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fpet.commands import options
 from fpet.commands.task_data import add_task_and_data, check_split, data_of
+from fpet.commands.task_option import named_task
 from fpet.commands.task_output import check_output
 from fpet.task import save_tensors
 from fpet.temperature import calibrate
@@ -34,7 +35,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def run(arguments: argparse.Namespace) -> int:
     """Fits and writes."""
     output: Path = arguments.output
-    task = options.task(arguments.task)
+    task = named_task(arguments.task)
     check_output(output, task.header.name)
     options.refuse_existing(output)
     backbone = options.backbone(arguments)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fpet.classifier import Classifier
 from fpet.commands import options
+from fpet.commands.task_option import add_task, named_task
 from fpet.commands.tell import tell
 from fpet.data.listing import visible
 from fpet.errors import DataError, ImageError, UnsupportedError
@@ -39,7 +40,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument(
         "images", type=Path, nargs="+", metavar="IMAGE", help="any still picture that Pillow reads, or a folder of them"
     )
-    options.add_task(parser)
+    add_task(parser)
     parser.add_argument("--url", metavar="URL", help="service to ask, such as http://127.0.0.1:8000, for its task T")
     parser.add_argument("--key-file", type=Path, metavar="FILE", help="file with the key of the service at --url")
     parser.add_argument(
@@ -149,7 +150,7 @@ def _key(file: Path | None) -> str | None:
 
 def _compute(arguments: argparse.Namespace, images: Sequence[Path]) -> Iterator[Row]:
     """By batches, so that what is answered is told while it goes on."""
-    task = options.task(arguments.task)
+    task = named_task(arguments.task)
     if arguments.top_k > (labels := len(task.header.labels)):
         raise UnsupportedError(f"--top-k {arguments.top_k}: the task {task.header.name} has {labels} labels")
     backbone = options.backbone(arguments)

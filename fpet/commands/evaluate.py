@@ -15,6 +15,7 @@ from fpet.classes import check_classes
 from fpet.commands import options
 from fpet.commands.table import table
 from fpet.commands.task_data import add_task_and_data, check_split, data_of
+from fpet.commands.task_option import named_task
 from fpet.data import Dataset
 from fpet.data.pictures import ImageFiles
 from fpet.errors import TaskError
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluates and prints."""
     if arguments.predictions is not None:
         options.refuse_existing(arguments.predictions, option="--predictions")
-    task = options.task(arguments.task)
+    task = named_task(arguments.task)
     backbone = options.backbone(arguments)
     dtype = options.precision(arguments)
     backbone.move(arguments.device, dtype)
@@ -142,15 +143,19 @@ def _lines(
     task: Task, dataset: Dataset, evaluation: Evaluation, found: Answers, baseline: Baseline | None
 ) -> list[str]:
     balanced, balanced_unreduced = found.reduced.balanced_accuracy, found.unreduced.balanced_accuracy
+    told = "with its token reduction" if found.reduces else "without token reduction"
     lines = [
         f"{task.header.name} on {count(evaluation.images, 'test image')} of {dataset.name}",
-        f"accuracy {evaluation.accuracy:.4f}  with its token reduction ({evaluation.tokens_in_words})",
-        f"balanced {balanced:.4f}  with its token reduction: the mean of the classes' accuracies",
-        f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
-        f"balanced {balanced_unreduced:.4f}  without token reduction",
-        f"         {evaluation.agreement:.4f}  of the images are answered alike",
-        f"error    {found.calibration_error:.4f}  expected calibration error with its token reduction ({BINS} bins)",
+        f"accuracy {evaluation.accuracy:.4f}  {told} ({evaluation.tokens_in_words})",
+        f"balanced {balanced:.4f}  {told}: the mean of the classes' accuracies",
     ]
+    if found.reduces:
+        lines += [
+            f"accuracy {evaluation.accuracy_unreduced:.4f}  without token reduction",
+            f"balanced {balanced_unreduced:.4f}  without token reduction",
+            f"         {evaluation.agreement:.4f}  of the images are answered alike",
+        ]
+    lines.append(f"error    {found.calibration_error:.4f}  expected calibration error {told} ({BINS} bins)")
     if baseline is not None:
         lines.append(f"accuracy {baseline.accuracy:.4f}  linear classifier on raw pixels (C = {baseline.strength:g})")
     return lines

@@ -10,6 +10,7 @@ from typing import Any
 from fpet.backbone import Backbone
 from fpet.commands import method_options, options
 from fpet.commands.table import table
+from fpet.commands.task_option import named_task
 from fpet.errors import UnsupportedError
 from fpet.flops import Flops, Macs, flops, outline
 from fpet.header import Method
@@ -42,7 +43,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run(arguments: argparse.Namespace) -> int:
     """Counts and prints."""
-    task = None if arguments.task is None else options.task(arguments.task).header
+    task = None if arguments.task is None else named_task(arguments.task).header
     if task is not None and arguments.architecture_arguments:
         raise UnsupportedError("--architecture-arguments: a task says itself how its backbone is made")
     if task is None:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fpet.commands import options
+from fpet.commands.task_option import add_task, named_task
 from fpet.folding import fold
 from fpet.timm_checkpoint import creation, write_timm_checkpoint
 
@@ -18,7 +19,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     """Adds `fold`."""
     parser = subparsers.add_parser("fold", description=_DESCRIPTION)
     parser.set_defaults(run=run)
-    options.add_task(parser)
+    add_task(parser)
     options.add_backbone(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="safetensors file to write")
 
@@ -28,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     options.require_suffix(output, ".safetensors", "a folded task's name")  # timm would take another for a pickle
     options.refuse_existing(output)
-    task = options.task(arguments.task)
+    task = named_task(arguments.task)
     model = fold(task.build(options.backbone(arguments)))
     write_timm_checkpoint(output, task, model)
     print(f"{output}: {creation(output, task, model)}")

@@ -13,12 +13,11 @@ import torch
 from fpet.backbone import Backbone, load_backbone
 from fpet.commands.tell import tell
 from fpet.data import SOURCES, Dataset, Reading, load_dataset, load_source
-from fpet.embedded import default_backbone, task_path
-from fpet.errors import BackboneError, TaskError, UnsupportedError
+from fpet.embedded import default_backbone
+from fpet.errors import BackboneError, UnsupportedError
 from fpet.files import exists
 from fpet.hardware.precision import DTYPES, slowness
 from fpet.preprocess import Triple
-from fpet.task import Task
 from fpet.timm_download import download_backbone
 from fpet.untrained import preprocessing_of
 from fpet.vit import check_parity
@@ -94,33 +93,6 @@ def add_architecture(parser: argparse.ArgumentParser) -> None:
         help="how timm makes it, such as img_size=384, img_size=224+448 (height, width), or "
         "global_pool=avg,fc_norm=false for mean pooling",
     )
-
-
-def add_task(parser: argparse.ArgumentParser) -> None:
-    """Adds --task, which `task` takes."""
-    parser.add_argument(
-        "--task", required=True, metavar="T", help="name of an embedded task, or a file that ends in .safetensors"
-    )
-
-
-def task(given: str) -> Task:
-    """Loads the task that an option names.
-
-    Raises:
-        TaskError: if the file cannot be used, or there is no embedded task of that name; a file of the name that
-            `fpet train` gives is then pointed out.
-    """
-    path = Path(given)
-    if path.suffix == ".safetensors":
-        return Task.load(path)
-    try:
-        embedded = task_path(given)
-    except TaskError as error:
-        for trained in (Path(f"{path}.safetensors"), Path("runs", f"{path}.safetensors")):
-            if trained in trained.parent.glob("*.safetensors"):  # which no name is too long for
-                raise TaskError(f"{error}; to use the file {trained}, give that in its place") from error
-        raise
-    return Task.load(embedded)
 
 
 def dataset(arguments: argparse.Namespace, data: str, *, test_alone: bool = False) -> Dataset:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from fpet.commands import options
+from fpet.commands.task_option import named_task
 from fpet.task import Task
 from fpet.tensor_names import dtype_name
 from fpet.words import shown
@@ -27,7 +27,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def run(arguments: argparse.Namespace) -> int:
     """Reads and prints."""
-    task = options.task(arguments.task)
+    task = named_task(arguments.task)
     described = _described(task)
     if arguments.json:
         print(json.dumps(described))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fpet.commands import options
+from fpet.commands.task_option import add_task
 from fpet.commands.tell import tell
 from fpet.data import SOURCES, Dataset
 from fpet.errors import DataError
@@ -15,7 +16,7 @@ from fpet.task import Task
 
 def add_task_and_data(parser: argparse.ArgumentParser) -> None:
     """Adds --task, --data, --backbone and the options of each, and --batch-size."""
-    options.add_task(parser)
+    add_task(parser)
     options.add_data(parser, required=False, default=" (default: the named data that the task was trained on)")
     options.add_backbone(parser)
     parser.add_argument(

@@ -15,6 +15,7 @@ import torch
 from fpet.backbone import Backbone
 from fpet.commands import method_options, options
 from fpet.commands.task_data import check_split
+from fpet.commands.task_option import named_task
 from fpet.commands.task_output import check_output
 from fpet.commands.tell import tell
 from fpet.errors import UnsupportedError
@@ -121,7 +122,7 @@ def _fit(arguments: argparse.Namespace, output: Path, backbone: Backbone, recipe
     scales = arguments.search_scale
     for path in _checkpoints(arguments, output):
         check_log(path)
-    start = options.task(arguments.start) if arguments.start else None
+    start = named_task(arguments.start) if arguments.start else None
     task = _new_task(arguments, backbone, start)
     # With any labels: what is wrong should show before data is read, which may take long.
     check_fit(task(("0", "1")), backbone, recipe, scales, start)

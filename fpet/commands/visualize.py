@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from fpet.commands import options
+from fpet.commands.task_option import add_task, named_task
 from fpet.data.pictures import ImageFiles
 from fpet.errors import ImageError, UnsupportedError
 from fpet.files import write_atomically
@@ -27,7 +28,7 @@ def add_command(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     parser = subparsers.add_parser("visualize", description=_DESCRIPTION)
     parser.set_defaults(run=run)
     parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE", help="any still picture that Pillow reads")
-    options.add_task(parser)
+    add_task(parser)
     options.add_backbone(parser)
     parser.add_argument(
         "--output",
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UnsupportedError(f"{output}: this is the image itself; name another --output")
     options.refuse_existing(output)
     _refuse_folders(arguments.images)
-    task = options.task(arguments.task)
+    task = named_task(arguments.task)
     header = task.header
     files = ImageFiles(tuple(arguments.images))
     pixels = [header.preprocessing.resize(files[i]) for i in range(len(files))]

@@ -107,10 +107,11 @@ class Split:
 
     def resized(self, preprocessing: Preprocessing) -> ResizedSplit:
         """All pictures at the model's input size, in memory; not to be written to."""
-        if not self.is_made(preprocessing):
+        made = self._made.get(preprocessing)
+        if made is None:
             self._made.clear()  # before there are others: memory may not be enough for both
-            self._made[preprocessing] = self._resize(preprocessing)
-        return self._made[preprocessing]
+            made = self._made[preprocessing] = self._resize(preprocessing)
+        return made
 
     def is_made(self, preprocessing: Preprocessing) -> bool:
         """Whether `resized` need not make them, and they take no more memory."""
