@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from fpet.predictions import Prediction as Prediction
     from fpet.predictions import TokenCounts as TokenCounts
     from fpet.preprocess import Preprocessing as Preprocessing
+    from fpet.reducers.base import BipartiteBlock as BipartiteBlock
     from fpet.reducers.base import BlockReducer as BlockReducer
     from fpet.reducers.base import Reducer as Reducer
+    from fpet.reducers.base import ReducerAtBlocks as ReducerAtBlocks
     from fpet.task import Task as Task
     from fpet.task import new_model as new_model
     from fpet.task import save_task as save_task
@@ -97,7 +99,7 @@ _NAMES = {
     "linear": ("LowBitLinear", "per_token"),
     "predictions": ("Classification", "Prediction", "TokenCounts"),
     "preprocess": ("Preprocessing",),
-    "reducers.base": ("BlockReducer", "Reducer"),
+    "reducers.base": ("BipartiteBlock", "BlockReducer", "Reducer", "ReducerAtBlocks"),
     "task": ("new_model", "save_task", "save_tensors", "Task"),
     "temperature": ("calibrate",),
     "timm_download": ("download_backbone",),

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,12 +80,17 @@ def install(folder: Path, name: str, entries: str, modules: dict[str, str]) -> N
 
 
 def test_methods_of_installed_packages_are_known(tmp_path: Path) -> None:
-    (adapter,) = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-    group, entry = re.findall(r'^\[project.entry-points."(.*?)"\].*\n(.*)$', GUIDE, re.MULTILINE)[0]
-    entries = (
-        f"[{group}]\n{entry.replace(chr(34), '')}\n[fpet.reducers]\nnothing = bare:Nothing\nchosen = bare:Chosen\n"
+    adapter, reducer = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+    (described_as,) = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+    project = tomllib.loads(described_as)
+    assert project["tool"]["setuptools"]["py-modules"] == ["lora_v", "bsm_x"]
+    points = project["project"]["entry-points"]
+    points["fpet.reducers"] |= {"nothing": "bare:Nothing", "chosen": "bare:Chosen"}
+    entries = "".join(
+        f"[{group}]\n" + "".join(f"{kind} = {place}\n" for kind, place in methods.items())
+        for group, methods in points.items()
     )
-    install(tmp_path, "fpet-more", entries, {"lora_v": adapter, "bare": REDUCER})
+    install(tmp_path, "fpet-more", entries, {"lora_v": adapter, "bsm_x": reducer, "bare": REDUCER})
     # A package may well be imported before what it adds to.
     script = "import sys, lora_v; from fpet.cli import main; sys.exit(main(['methods', '--json']))"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -93,6 +99,8 @@ def test_methods_of_installed_packages_are_known(tmp_path: Path) -> None:
     assert described["adapter", "lora-v"]["arguments"] == {"dim": 8, "scale": 1.0}
     assert described["adapter", "lora-v"]["parameters"] == 12 * 2 * 768 * 8
     assert described["adapter", "lora-v"]["source"].startswith("LoRA on the values alone")
+    assert described["reducer", "bsm-x"]["source"].startswith("Bipartite soft matching by the tokens")
+    assert (described["reducer", "bsm-x"]["parameters"], described["reducer", "bsm-x"]["tokens"]) == (0, 99)
     assert described["reducer", "nothing"]["source"] == ""
     assert described["reducer", "nothing"]["tokens"] == 197
     chosen = described["reducer", "chosen"]

@@ -28,7 +28,7 @@ from fpet.reducers import REDUCERS
 from fpet.reducers.none import NoReduction
 from fpet.registry import build, keyword_parameters
 from fpet.task import Task, new_model, save_task
-from fpet.tokens import Layout
+from fpet.tokens import Layout, Tokens
 from fpet.vit import AdaptedViT
 
 
@@ -135,11 +135,39 @@ def test_what_does_not_fold_is_refused(backbone: Backbone, adapter: str) -> None
         fold(model_of(backbone, adapter, "none"))
 
 
-def test_the_method_in_the_contributing_guide_works(backbone: Backbone) -> None:
+def of_the_guide(number: int) -> dict[str, Any]:
+    """The names that a piece of code in the guide to contributing defines."""
     guide = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
-    (block,) = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(block, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
+    exec(compile(blocks[number], "CONTRIBUTING.md", "exec", dont_inherit=True), names)
+    return names
+
+
+def test_the_reduction_in_the_contributing_guide_works(backbone: Backbone) -> None:
+    names = of_the_guide(1)
+    place = backbone.geometry, Layout.of(backbone.geometry)
+    reducer = build({"bsm-x": names["TokenMatching"]}, "bsm-x", *place, arguments={"block": 1})
+    plain = model_of(backbone, "lora", "none")
+    model = AdaptedViT(backbone, plain.adapter, reducer, plain.head).eval()
+    block = reducer.blocks[1]
+    x = torch.randn(2, model.tokens_in, 24)
+    merged, size = block(Tokens(x, None), x, x)
+    for image in range(len(x)):
+        groups = {int(place): [x[image, place]] for place in block.b}
+        for place in block.a:
+            alike = {int(b): torch.cosine_similarity(x[image, place], x[image, b], dim=0) for b in block.b}
+            groups[max(alike, key=alike.__getitem__)].append(x[image, place])
+        expected = [x[image, 0], *(torch.stack(group).mean(dim=0) for group in groups.values())]
+        torch.testing.assert_close(merged[image], torch.stack(expected))
+        assert size[image].flatten().tolist() == [1, *map(len, groups.values())]
+    with torch.inference_mode():
+        assert model.tokens(IMAGES).x.shape[1] == model.tokens_out == 9
+        assert not torch.allclose(model(IMAGES), plain(IMAGES), atol=1e-3)
+
+
+def test_the_method_in_the_contributing_guide_works(backbone: Backbone) -> None:
+    names = of_the_guide(0)
     torch.manual_seed(0)
     models = []
     for _ in range(2):
