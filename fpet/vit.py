@@ -137,10 +137,7 @@ class AdaptedViT(nn.Module):
         return self._end(tokens), sizes
 
     def tokens_of_both(self, images: Tensor) -> tuple[Tokens, Tokens]:
-        """In evaluation, `tokens` of this model and of its `unreduced`: the blocks before the first reduction run once.
-
-        With that reduction at the middle both take about three quarters of the time of two forwards.
-        """
+        """In evaluation, `tokens` of this model and of its `unreduced`; what precedes the first reduction runs once."""
         reduces = (index for index, block in enumerate(self.reducer.blocks) if type(block) is not BlockReducer)
         first = next(reduces, len(self.reducer.blocks))
         tokens, _ = self._through(self._embed(images), slice(first))
