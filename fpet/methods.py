@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from fpet.adapters import ADAPTERS, build_adapter
 from fpet.adapters.base import Adapter
 from fpet.errors import UnsupportedError
@@ -56,18 +58,8 @@ class MethodInfo:
 
 def methods() -> list[MethodInfo]:
     """All adapters, then all reducers, in the order of their registries."""
-    adapters = {
-        kind: build_adapter(kind, VIT_BASE, {})
-        for kind, method in ADAPTERS.items()
-        if not missing_arguments(method, ())
-    }
-    placed = {kind: at_middle_block(Method(kind), VIT_BASE.depth).arguments for kind in REDUCERS}
-    layout = Layout.of(VIT_BASE)
-    reducers = {
-        kind: build_reducer(kind, VIT_BASE, layout, placed[kind])
-        for kind, method in REDUCERS.items()
-        if not missing_arguments(method, placed[kind])
-    }
+    with torch.device("meta"):  # shapes will do
+        adapters, reducers = _made()
     refuses: dict[tuple[str, str], list[str]] = defaultdict(list)  # by role and kind
     for (adapter, made), (reducer, other) in itertools.product(adapters.items(), reducers.items()):
         if not _fit(made, other):
@@ -83,6 +75,23 @@ def methods() -> list[MethodInfo]:
             for kind, method in REDUCERS.items()
         ),
     ]
+
+
+def _made() -> tuple[dict[str, Adapter], dict[str, Reducer]]:
+    """Those that there are by default, by kind."""
+    adapters = {
+        kind: build_adapter(kind, VIT_BASE, {})
+        for kind, method in ADAPTERS.items()
+        if not missing_arguments(method, ())
+    }
+    placed = {kind: at_middle_block(Method(kind), VIT_BASE.depth).arguments for kind in REDUCERS}
+    layout = Layout.of(VIT_BASE)
+    reducers = {
+        kind: build_reducer(kind, VIT_BASE, layout, placed[kind])
+        for kind, method in REDUCERS.items()
+        if not missing_arguments(method, placed[kind])
+    }
+    return adapters, reducers
 
 
 def _describe(role: str, kind: str, method: type, made: Adapter | Reducer | None, refuses: Sequence[str]) -> MethodInfo:

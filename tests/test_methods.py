@@ -240,7 +240,9 @@ def test_numbers_below_the_least_are_refused(backbone: Backbone, kind: str, name
 
 
 def test_the_description_is_read_off_the_code() -> None:
+    state = torch.get_rng_state()
     described = {(method.role, method.kind): method for method in methods()}
+    assert torch.equal(torch.get_rng_state(), state)  # nor is there memory for full tuning
     assert [kind for _, kind in described] == [*ADAPTERS, *REDUCERS]
     assert {kind: described["adapter", kind].parameters for kind in ADAPTERS} == COUNTS
     assert described["reducer", "bdm"].parameters == 4096
