@@ -83,7 +83,9 @@ class Catalog:
 
         Raises:
             UnknownTaskError: if there is no such task.
+            StorageError: if the folder is gone, which says nothing about the file.
         """
+        self._files.require()
         entry = self._begin(self.in_folder(name))
         return self._end(entry, self._try(entry))
 
@@ -132,8 +134,9 @@ class Catalog:
             raise
         if check is not None:
             check()
-        # Not of what lies there by now, which may be another's: that is yet to be looked at.
-        self._looked_at.note(entry.path, self._files.write(entry.path, data))
+        if not (same and entry.state == "loaded" and not self._looked_at.differs(entry.path)):  # else it lies there
+            # Not of what lies there by now, which may be another's: that is yet to be looked at.
+            self._looked_at.note(entry.path, self._files.write(entry.path, data))
         entry = replace(entry, wanted=True)
         if same:
             return self.entries.put(replace(entry, state="loaded", reason=None))

@@ -13,7 +13,6 @@ from service.http.exchange import Exchange
 from service.http.request_id import current_id
 
 _OWN = ("service", "fpet", "uvicorn")
-_QUIET = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[\w.:,/{}+-]+")
 
@@ -46,7 +45,7 @@ def _is_of_service(record: logging.LogRecord) -> bool:
 
 def log_exchange(exchange: Exchange) -> None:
     """One line a request; health and metrics, which are asked for every few seconds, are for debugging."""
-    level = logging.DEBUG if exchange.route in _QUIET else logging.INFO
+    level = logging.DEBUG if exchange.probes else logging.INFO
     if _requests.isEnabledFor(level):
         message = f"{exchange.method} {exchange.route or '-'} {exchange.status}"
         _requests.log(level, message, extra={"fields": _fields(exchange)})

@@ -137,9 +137,10 @@ class Runtime:
         """Loads the tasks that are to be there from the start and times the forwards; then the service is ready."""
         try:
             await self._preload()
-            if not self.catalog.entries.all():
-                waits = "" if self.settings.admin_key else "; until there is one, /readyz says 503"
-                logger.warning("there is no task in %s%s", self.catalog.folder, waits)
+            if not self.catalog.entries.serving():
+                lacking = "no task of %s is loaded%s" if self.catalog.entries.all() else "there is no task in %s%s"
+                waits = "" if self.settings.admin_key else "; until one is, /readyz says 503"
+                logger.warning(lacking, self.catalog.folder, waits)
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             if not await self._timer.time_all(self.pools.forwards):
                 await _run_in(self.pools.forwards, self._require_alive)

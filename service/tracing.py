@@ -91,7 +91,12 @@ class Tracing:
         self._tracer = provider.get_tracer(_NAME)
 
     def record(self, exchange: Exchange) -> None:
-        """Sends the spans of a finished exchange, below the client's own if it names one, and notes their trace."""
+        """Sends the spans of a finished exchange, below the client's own if it names one, and notes their trace.
+
+        Of health and metrics there are none: they would be most of what a collector gets.
+        """
+        if exchange.probes:
+            return
         from opentelemetry.trace import SpanKind, StatusCode, format_trace_id, set_span_in_context  # noqa: PLC0415
 
         span = self._tracer.start_span(

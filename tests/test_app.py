@@ -181,10 +181,19 @@ def test_where_no_task_can_be_put_it_is_ready_once_there_is_one(
         assert service.client.get("/readyz").json() == {"status": "ready"}
 
 
+async def test_tasks_of_which_none_is_loaded_may_be_a_mistake(
+    small_files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = create_app(small_settings(small_files, preload=""))
+    async with app.router.lifespan_context(app):
+        await app.runtime.warm.wait()
+    assert f"no task of {small_files.tasks} is loaded; until one is, /readyz says 503" in caplog.messages
+
+
 async def test_a_folder_without_tasks_may_be_a_mistake(
     small_files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(small_settings(Files(small_files.backbone, tmp_path)))
     async with app.router.lifespan_context(app):
         await app.runtime.warm.wait()
-    assert f"there is no task in {tmp_path}; until there is one, /readyz says 503" in caplog.messages
+    assert f"there is no task in {tmp_path}; until one is, /readyz says 503" in caplog.messages

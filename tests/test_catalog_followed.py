@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,12 @@ def test_an_unmounted_folder_takes_no_task_along(file: Path, tmp_path: Path, met
             (Path(below) / name).touch()
             with pytest.raises(TaskError, match="the task folder has no tasks, and is of another file system than it"):
                 catalog.due()
-        for change in (lambda: catalog.put("digits", data), lambda: catalog.delete("digits")):
+        changes = (
+            lambda: catalog.put("digits", data),
+            lambda: catalog.delete("digits"),
+            lambda: catalog.load("digits"),
+        )
+        for change in changes:
             with pytest.raises(StorageError, match=r"^the task folder has no tasks, and is of another file system"):
                 change()  # which would come back, or be lost, with what was mounted
         assert not list(Path(below).glob("*.safetensors"))
@@ -76,7 +82,10 @@ def test_a_folder_that_is_gone_for_a_moment_takes_no_task_along(catalog: Catalog
         catalog.put("digits", data)  # which does not make it anew
     with pytest.raises(StorageError, match="the task folder is gone"):
         catalog.delete("digits")  # of which the file would know nothing
+    with pytest.raises(StorageError, match="the task folder is gone"):
+        catalog.load("digits")
     assert catalog.entries.loaded("digits") is task
+    assert catalog.entries.require("digits").state == "loaded"  # nothing is wrong with the file
     (tmp_path / "elsewhere").rename(file.parent)
     assert scan(catalog) == []
     file.unlink()
@@ -88,7 +97,8 @@ def test_a_file_that_could_not_be_read_for_a_moment_serves_once_it_can_be(file: 
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
-        failed = catalog.load("digits")
+        with ThreadPoolExecutor(1) as pool:
+            (failed,) = catalog.load_all(["digits"], pool)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert (failed.state, failed.reason) == ("failed", "digits.safetensors: cannot be read: Too many open files")

@@ -50,7 +50,9 @@ def replace_once_changed(path: Path, own: Path, before: int) -> None:
 
 
 def test_what_another_puts_right_after_is_seen_at_the_next_look(catalog: Catalog, file: Path, tmp_path: Path) -> None:
-    ours, own = file.read_bytes(), tmp_path / file.name
+    own = tmp_path / file.name
+    write_task(own, small_header(BACKBONE), BACKBONE, seed=2)
+    ours = own.read_bytes()
     write_task(own, small_header(BACKBONE), BACKBONE, seed=1)
     theirs = own.read_bytes()
     with ThreadPoolExecutor(1) as other:
@@ -91,6 +93,16 @@ def test_the_same_bytes_put_again_stay_what_they_are(catalog: Catalog, file: Pat
     assert metrics.registry.get_sample_value("fpet_task_loads_total", {"result": "loaded"}) == 1
 
 
+def test_what_lies_there_already_is_not_written_again(catalog: Catalog, file: Path) -> None:
+    data, written = file.read_bytes(), file.stat()
+    for _ in range(2):
+        assert catalog.put("digits", data).state == "loaded"
+    assert file.stat() == written  # so that it may be put where nothing can be written
+    file.unlink()
+    catalog.put("digits", data)
+    assert file.read_bytes() == data
+
+
 def test_what_cannot_be_put_is_refused_and_changes_nothing(
     catalog: Catalog, file: Path, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,7 +128,8 @@ def test_a_file_that_was_put_is_not_looked_at_again(catalog: Catalog, file: Path
 def test_a_folder_that_goes_in_the_moment_of_a_put_is_not_made_anew(
     catalog: Catalog, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, require = file.read_bytes(), TaskFolder.require
+    write_task(tmp_path / "other.safetensors", small_header(BACKBONE), BACKBONE, seed=1)
+    data, require = (tmp_path / "other.safetensors").read_bytes(), TaskFolder.require
 
     def and_gone(folder: TaskFolder) -> None:
         require(folder)

@@ -44,6 +44,14 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("page", [*PAGES, *MORE_PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_stands_between_fences_of_their_own(page: Path) -> None:
+    fences = [line for line in page.read_text().splitlines() if "```" in line]
+    assert all(re.fullmatch(r" *```\w*", line) for line in fences)
+    assert [bool(line.strip("` ")) for line in fences[1::2]] == [False] * (len(fences) // 2)
+    assert len(fences) % 2 == 0
+
+
 def test_the_readme_leads_to_every_page() -> None:
     readme = PAGES[0].read_text()
     for page in [*PAGES[1:], *MORE_PAGES]:

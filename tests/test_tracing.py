@@ -104,6 +104,7 @@ def traced(small_files: Files) -> tuple[Collector, list[dict[str, object]]]:
             assert running.client.post(path, content=IMAGE, headers=parent).status_code == 200
             assert running.client.post("/v1/classify?tasks=digits,plain", content=IMAGE, headers=parent).is_success
             assert running.client.get("/sesame?key=sesame").status_code == 404
+            assert all(running.client.get(path).is_success for path in ("/readyz", "/metrics"))
             assert running.classify(IMAGE, "plain").status_code == 200
             del running.runtime.inferences
             assert running.classify(IMAGE).status_code == 500
@@ -114,6 +115,7 @@ def test_a_request_is_a_span_with_its_stages_within(traced: tuple[Collector, lis
     collector, _ = traced
     assert {path for path, _ in collector.received} == {"/v1/traces"}
     spans = collector.spans()
+    assert not {"GET /readyz", "GET /metrics"} & {span.name for span in spans}  # which are asked all the time
     server = next(span for span in spans if span.name == "POST /v1/tasks/{task}/classify")
     assert server.kind == Span.SpanKind.SPAN_KIND_SERVER
     assert (server.trace_id.hex(), server.parent_span_id.hex(), server.trace_state) == (TRACE, PARENT, "a=1,b=2,c=3")

@@ -70,6 +70,23 @@ async def test_a_folder_whose_name_is_not_utf_8_is_looked_at_again_and_again(
     assert record.exc_info is None  # one line: what the watch cannot take is no fault of ours
 
 
+async def test_a_file_whose_name_is_not_utf_8_takes_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    looks, enough = 0, asyncio.Event()
+
+    async def changed() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:  # from here on there is a watch, which is told of what happens
+            (tmp_path / os.fsdecode(b"bad\xff.safetensors")).touch()
+        if caplog.records:
+            enough.set()
+
+    await followed(tmp_path, changed, enough)
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert "Unable to decode path" in record.getMessage()
+
+
 async def test_each_time_that_the_folder_is_lost_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     looks, enough = iter([True, False, False, True, True]), asyncio.Event()
 

@@ -15,6 +15,9 @@ from service.http.request_id import HEADER, new_id
 # By RFC 9110 and RFC 5789; clients may invent others, which are told apart nowhere.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
 
+# What is asked for every few seconds, whether anything happens or not.
+_PROBES = frozenset({"/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
+
 # Key of a scope's state, if its connection ended because the client did not read: no answer, or not all of it, left.
 UNTAKEN = "untaken"
 
@@ -83,6 +86,11 @@ class Exchange:
         """The one that the request carries."""
         exchange: Exchange = request.state.exchange
         return exchange
+
+    @property
+    def probes(self) -> bool:
+        """Whether it asked for health or metrics: of these no log tells unless it is asked, and no trace."""
+        return self.route in _PROBES
 
     def end(self, scope: Scope, seconds: float) -> None:
         """Notes the duration, and what the router put into the scope."""

@@ -89,7 +89,7 @@ async def delete_task(task: str, cluster: ClusterDep, conditions: ConditionsHead
     await change(cluster, task, conditions, cluster.runtime.catalog.entries.require, delete)
 
 
-@router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503))
+@router.post("/v1/tasks/{task}/load", response_model_exclude_none=True, responses=admin_errors(404, 409, 422, 503, 507))
 async def load_task(task: str, cluster: ClusterDep, conditions: ConditionsHeader) -> TaskInfo:
     """Puts the task's file into service, again if it is. If it fails, what served before goes on serving."""
     return describe(await put_into_service(cluster, task, conditions), cluster.runtime.folding)

@@ -29,7 +29,7 @@ def _body(schema: type[Model]) -> dict[str, Any]:
 _CHANGE: dict[str, Any] = {
     "dependencies": [Depends(authorized)],
     "response_model_exclude_none": True,
-    "responses": admin_errors(404, 408, 409, 413, 422, 503),
+    "responses": admin_errors(404, 408, 409, 413, 422, 503, 507),
     "openapi_extra": _body(ChangeRequest),
 }
 

@@ -31,11 +31,26 @@ async def follow(folder: Path, changed: Callable[[], Awaitable[object]]) -> None
             ):
                 await changed()
                 failing = False
-        except Exception as error:
+        except Exception as raised:
+            error = _alone(raised)
             if not failing:
-                foreseen = isinstance(error, (FpetError, OSError, UnicodeEncodeError))  # the last: no name in UTF-8
                 logger.error(
-                    "the task folder cannot be followed; trying again: %s", error, exc_info=None if foreseen else error
+                    "the task folder cannot be followed; trying again: %s",
+                    error,
+                    exc_info=None if _is_foreseen(error) else error,
                 )
             failing = True
             await asyncio.sleep(1)
+
+
+def _alone(error: Exception) -> Exception:
+    """The error that a group holds, if it holds no other."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        (error,) = error.exceptions
+    return error
+
+
+def _is_foreseen(error: Exception) -> bool:
+    """Whether the folder cannot be reached, or its name or that of a file in it is not UTF-8, which watchfiles does not
+    take; it has no public name for the last of these."""
+    return isinstance(error, (FpetError, OSError, UnicodeEncodeError)) or str(error).startswith("Unable to decode path")
