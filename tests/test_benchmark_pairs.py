@@ -60,6 +60,16 @@ def test_the_page_of_the_methods_says_what_its_table_has() -> None:
     assert f"the 1-bit adapters and RepAdapter, {mean_of(of_the_readme('methods-short'))}:" in page
 
 
+def by_tasks(found: Sequence[pairs.Pair]) -> str:
+    """As `mean_of`, where each task counts once, whatever its number of pairs."""
+    tasks = defaultdict(list)
+    for pair in found:
+        tasks[pair.reduced.data].append(100 * pair.difference)
+    means = [statistics.fmean(each) for each in tasks.values()]
+    assert len(means) == 13
+    return f"{statistics.fmean(means):+.2f} ({statistics.stdev(means) / len(means) ** 0.5:.2f})"
+
+
 def of_the_readme(table: str) -> list[pairs.Pair]:
     """The pairs of a table that the README counts, each of which is counted there once."""
     elsewhere = ("FPET-AdaptFormer", "FPET-LoRA") if table == "methods-short" else ()
@@ -76,17 +86,13 @@ def test_the_page_of_the_other_tasks_says_what_the_tables_have() -> None:
     others = of_the_readme("pairs-others")
     assert f"Over these fourteen pairs FPET changes {mean_of(others)} points" in page
     one_seed = [*others, *(pair for pair in of_the_readme("pairs") if pair.reduced.seed == 0)]
-    tasks = defaultdict(list)
-    for pair in one_seed:
-        tasks[pair.reduced.data].append(100 * pair.difference)
-    assert (len(one_seed), len(tasks)) == (26, 13)
-    means = [statistics.fmean(each) for each in tasks.values()]
-    by_tasks = f"{statistics.fmean(means):+.2f} ({statistics.stdev(means) / len(means) ** 0.5:.2f})"
-    assert f"have {mean_of(one_seed)} over twenty-six pairs, and {by_tasks} as a mean over tasks" in page
+    assert len(one_seed) == 26
+    assert f"have {mean_of(one_seed)} over twenty-six pairs, and {by_tasks(one_seed)} as a mean over tasks" in page
 
 
 def test_the_readme_counts_each_pair_once() -> None:
     readme = (RESULTS.parent.parent / "README.md").read_text()
+    index = (RESULTS / "README.md").read_text()
     found = {table: of_the_readme(table) for table in ("pairs", "pairs-others", "methods-short", "paper-pairs")}
     again = {"blocks-h200": of_the_readme("blocks-h200")}  # tasks, seeds and recipe are those of the first table
     for table, own in (found | again).items():
@@ -101,11 +107,52 @@ def test_the_readme_counts_each_pair_once() -> None:
     adaptformer, lora = (
         [pair for pair in of_pairs if pair.reduced.adapter == adapter] for adapter in ("adaptformer", "lora")
     )
-    said = f"AdaptFormer has {mean_of(adaptformer)} in {len(adaptformer)} pairs, and LoRA {mean_of(lora)}."
-    assert said in page
-    assert f"thirteen tasks of the first two rows {said}" in readme
+    each_pair = f"AdaptFormer has {mean_of(adaptformer)} in {len(adaptformer)} pairs, and LoRA {mean_of(lora)}"
+    assert f"Over all of them {each_pair}, where" in page
+    each_once = f"{by_tasks(of_pairs)}: AdaptFormer {by_tasks(adaptformer)}, LoRA {by_tasks(lora)}"
+    assert f"the first two rows have {each_once}." in readme.replace("\n", " ")
+    assert f"both have {each_once}." in page
+    assert f"each of which counts once, {each_once} |" in index
     first = {(pair.reduced.data, pair.reduced.adapter, pair.reduced.seed) for pair in found["pairs"]}
     assert {(pair.reduced.data, pair.reduced.adapter, pair.reduced.seed) for pair in again["blocks-h200"]} <= first
+
+
+def test_the_page_of_pairs_counts_what_was_trained_again_and_rounded_otherwise() -> None:
+    def run(pair: pairs.Pair) -> tuple[object, ...]:
+        return pair.reduced.data, pair.reduced.adapter, pair.reduced.seed
+
+    def outcome(pair: pairs.Pair) -> tuple[object, ...]:
+        rows = pair.without, pair.reduced
+        return tuple((row.validation_accuracy, row.test_accuracy, row.test_accuracy_unreduced) for row in rows)
+
+    first = {run(pair): outcome(pair) for pair in of_the_readme("pairs")}
+    tables = ["blocks-tasks", "methods-short", "reductions-sprites"]
+    differing = {
+        (run(pair), outcome(pair)): pair  # some stand in two tables
+        for pair in itertools.chain(*(pairs.pairs_of(read_tables([RESULTS / f"{name}.csv"])) for name in tables))
+        if pair.reduced.method in ("FPET-AdaptFormer", "FPET-LoRA")
+        and json.loads(pair.reduced.reducer_arguments) == {"block": 6}
+        and outcome(pair) != first[run(pair)]
+    }
+    again = list(differing.values())
+    page = (RESULTS / "pairs.md").read_text().replace("\n", " ")
+    assert f"{len(again)} on CPU cores, where another machine or version rounded otherwise, {mean_of(again)}" in page
+    tables = ["pairs", "pairs-others", "methods-short", "paper-pairs", "blocks-h200"]
+    every = [*again, *itertools.chain(*map(of_the_readme, tables))]
+    assert f"with all of these the {len(every)} have {mean_of(every)}." in page
+
+
+def test_the_readme_counts_the_pairs_of_other_backbones(rows: list[Row]) -> None:
+    readme = (RESULTS.parent.parent / "README.md").read_text()
+    assert f"([tables](benchmarks/results/short-seeds.md)) | {mean_of(pairs.pairs_of(rows))} |" in readme
+    small = [one for one in pairs.pairs_of(read_tables([RESULTS / "small.csv"])) if one.reduced.reducer == "bdm"]
+    own, lora = ([one for one in small if one.reduced.adapter == kind] for kind in ("adaptformer", "lora"))
+    told = " and ".join(
+        f"{name} ({count}: {mean_of(each).partition(' ')[0]})"
+        for name, count, each in (("AdaptFormer", f"{len(own)} pairs", own), ("LoRA", len(lora), lora))
+    )
+    assert f"| {len(small)} | {told} on a ViT-S" in readme
+    assert f"([table](benchmarks/results/small.md)) | {mean_of(small)} |" in readme
 
 
 @pytest.mark.parametrize(
