@@ -69,10 +69,13 @@ class Backbone:
         It also calls `fpet.hardware.cpu.configure` and `gpu.configure`, whose settings hold for the whole process.
 
         Raises:
+            TypeError: for a type that is none of torch's.
             UnsupportedError: if the device or the type cannot be used; if the weights were rounded to bfloat16 or
                 float16 and are to be of another type, in which they would no longer have the fingerprint.
         """
         own = self.dtype
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise TypeError(f"dtype is one of torch's, such as torch.bfloat16, not {dtype!r}")
         if dtype is not None and not dtype.is_floating_point:
             raise UnsupportedError(f"weights are floating values, not {dtype_name(dtype)}")
         if dtype is not None and dtype != own and own.itemsize < torch.float32.itemsize:

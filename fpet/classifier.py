@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Literal, TypeAlias
 
@@ -12,14 +12,15 @@ from torch import Tensor
 from fpet.backbone import Backbone
 from fpet.errors import ImageError, UnsupportedError
 from fpet.evaluation import classify, not_finite
-from fpet.image_files import UNREADABLE, reason, to_pixels
-from fpet.pictures import Picture, Pictures, each, name_of
+from fpet.image_files import UNREADABLE, LocalPicture, reason, to_pixels
+from fpet.pictures import each, name_of
 from fpet.predictions import Classification, Prediction, TokenCounts
 from fpet.task import Task
 
 _BATCH = 16  # of more, pixels and activations would take memory and, on a CPU, no less time an image
 
 Found: TypeAlias = Classification | ImageError
+Pictures: TypeAlias = LocalPicture | Iterable[LocalPicture]
 
 
 class Classifier:
@@ -43,8 +44,8 @@ class Classifier:
         """One answer an image, in their order.
 
         images: one or any number of paths, bytes of files, open binary files, Pillow images and RGB pixels, uint8
-        [H, W, 3]; they are read batch by batch. top_k: how many labels to tell of each. tokens: "full" switches the
-        task's token reduction off.
+        [H, W, 3] as an array or [3, H, W] as a tensor; they are read batch by batch. top_k: how many labels to tell of
+        each. tokens: "full" switches the task's token reduction off.
 
         Raises:
             ImageError: naming the first image that cannot be read or has no finite answer.
@@ -77,7 +78,7 @@ class Classifier:
         while batch := list(islice(rest, _BATCH)):
             yield from self._batch(batch, top_k, reduced=tokens == "reduced")
 
-    def _batch(self, batch: Sequence[tuple[int, Picture]], top_k: int, *, reduced: bool) -> list[Found]:
+    def _batch(self, batch: Sequence[tuple[int, LocalPicture]], top_k: int, *, reduced: bool) -> list[Found]:
         """Runs those that can be read."""
         names = [name_of(image, place) for place, image in batch]
         pixels = [self._read(image, name) for (_, image), name in zip(batch, names, strict=True)]
@@ -89,7 +90,7 @@ class Classifier:
             found.append(answer or ImageError(f"{name}: {not_finite(self.model)}"))
         return found
 
-    def _read(self, image: Picture, name: str) -> Tensor | ImageError:
+    def _read(self, image: LocalPicture, name: str) -> Tensor | ImageError:
         """uint8 [3, H, W] as the task takes them."""
         try:
             return self.task.header.preprocessing.resize(to_pixels(image))

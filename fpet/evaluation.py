@@ -155,10 +155,13 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
     device.
 
     Raises:
+        TypeError: for what is no split, such as a whole data set.
         ValueError: for batches of less than one image.
         DataError: if a picture cannot be read, there is none, or a target of the split is none of the task's classes.
         UnsupportedError: if answers are not finite, as where the model's dtype overflows.
     """
+    if not isinstance(split, Split):
+        raise TypeError(f"images to test on are a Split, such as `data.test`, not a {type(split).__name__}")
     classes = len(next(model.head.parameters()))
     split.check_targets(classes)
     model = model.in_evaluation()

@@ -30,12 +30,18 @@ class BackboneRef:
     fingerprint: str
 
     def __post_init__(self) -> None:
+        if not isinstance(self.arguments, dict):
+            raise TypeError(f"a method's arguments are a dict, not {self.arguments!r}")
         object.__setattr__(self, "arguments", copy.deepcopy(self.arguments))
 
 
 @dataclass(frozen=True)
 class Method:
-    """An adapter or reducer by kind and arguments, which are copied: the caller may change those that it gave."""
+    """An adapter or reducer by kind and arguments, which are copied: the caller may change those that it gave.
+
+    Raises:
+        TypeError: if the arguments are no dict.
+    """
 
     kind: str
     arguments: dict[str, Any] = field(default_factory=dict)

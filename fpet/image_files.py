@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import stat
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
+import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
@@ -14,6 +15,10 @@ from fpet.errors import ImageError
 from fpet.images import to_rgb
 from fpet.orientation import BROKEN
 from fpet.pictures import Picture, plain
+from fpet.tensor_names import described
+
+# In this process a picture may also be what `fpet.images.to_rgb` makes of one: a tensor, uint8 [3, H, W].
+LocalPicture: TypeAlias = Picture | Tensor
 
 # What reading a picture may raise. Pillow raises NotImplementedError for variants of a format that it does not know.
 UNREADABLE = (ImageError, *BROKEN, Image.DecompressionBombError)
@@ -37,8 +42,12 @@ def decode_image(file: IO[bytes]) -> Tensor:
         return to_rgb(image)
 
 
-def to_pixels(picture: Picture) -> Tensor:
-    """A picture in any form as uint8 [3, H, W]; raises one of UNREADABLE."""
+def to_pixels(picture: LocalPicture) -> Tensor:
+    """A picture in any form as uint8 [3, H, W] on the CPU; raises one of UNREADABLE."""
+    if isinstance(picture, Tensor):
+        if picture.dtype != torch.uint8 or picture.ndim != 3 or picture.shape[0] != 3 or not picture.numel():
+            raise ImageError(f"pixels as a tensor are uint8 [3, H, W], not {described(picture)}")
+        return picture.cpu()
     form = plain(picture)
     if isinstance(form, Path):
         return read_image(form)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +29,15 @@ Picture: TypeAlias = str | os.PathLike[str] | bytes | Readable | Image.Image | P
 Pictures: TypeAlias = Picture | Iterable[Picture]
 
 
-def each(images: Pictures) -> Iterable[Picture]:
+AnyPicture = TypeVar("AnyPicture")
+
+
+def each(images: AnyPicture | Iterable[AnyPicture]) -> Iterable[AnyPicture]:
     """The pictures one by one. Text, bytes, files and pixels can be iterated over too, but not to any good."""
     alone = isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image)
     if alone or hasattr(images, "read") or getattr(images, "ndim", 4) <= 3:
-        return [cast(Picture, images)]
-    return cast(Iterable[Picture], images)
+        return [cast(AnyPicture, images)]
+    return cast(Iterable[AnyPicture], images)
 
 
 def name_of(image: object, place: int) -> str:

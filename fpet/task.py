@@ -178,11 +178,14 @@ def save_tensors(
 
     Raises:
         ValueError: naming the first tensor that is missing, extra or misshapen; nothing is written.
-        TaskError: if a value or a number of the header is not finite, or the file cannot be written.
+        TaskError: if the header describes a task of another backbone, a value or a number of the header is not finite,
+            or the file cannot be written.
         UnsupportedError: for unknown kinds or arguments, or methods that do not fit the backbone.
     """
+    path = Path(path)
+    check_backbone(path, header, backbone)
     check_tensors(task_on_meta(header, backbone.geometry), tensors)
-    _write(Path(path), header, tensors)
+    _write(path, header, tensors)
 
 
 def _check_model(path: Path, header: TaskHeader, model: AdaptedViT, tensors: Mapping[str, Tensor]) -> None:

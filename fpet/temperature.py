@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
+from fpet.backbone import Backbone
 from fpet.classes import check_classes
 from fpet.data import Dataset
 from fpet.errors import DataError
@@ -20,7 +21,6 @@ from fpet.evaluation import logits
 from fpet.header import TaskHeader
 from fpet.provenance import stated_temperature
 from fpet.task import Task
-from fpet.vit import AdaptedViT
 
 _LEAST, _MOST = 1e-3, 1e3  # inverse temperatures between which the best one is looked for
 _HALVINGS = 60
@@ -43,16 +43,18 @@ class Calibrated:
     loss: float
 
 
-def calibrate(task: Task, model: AdaptedViT, dataset: Dataset, batch_size: int = 64) -> Calibrated:
+def calibrate(task: Task, backbone: Backbone, dataset: Dataset, batch_size: int = 64) -> Calibrated:
     """Fits a temperature to the validation images, which are classified with the task's token reduction, and divides
     the head by it: answers, their order and what they cost stay, and their probabilities change.
 
-    The provenance says what the head has been divided by in all. model: what `Task.build` makes of the task.
+    The provenance says what the head has been divided by in all.
 
     Raises:
+        TaskError: as `Task.build`.
         DataError: if the classes of the data are not the task's labels; as `fit_temperature`.
         DataError, UnsupportedError: as `evaluation.logits`.
     """
+    model = task.build(backbone)
     check_classes(task.header, dataset)
     found = logits(model, dataset.val, task.header.preprocessing, batch_size)
     targets = dataset.val.targets

@@ -51,6 +51,11 @@ def test_a_plain_timm_checkpoint_loads_by_name_without_its_classifier(tmp_path: 
         load_backbone(tmp_path / "plain.safetensors")
 
 
+def test_a_type_that_is_none_of_torchs_is_refused(backbone: Backbone) -> None:
+    with pytest.raises(TypeError, match=r"dtype is one of torch's, such as torch.bfloat16, not 'bfloat16'"):
+        backbone.move("cpu", "bfloat16")  # type: ignore[arg-type]
+
+
 def test_the_fingerprint_follows_the_weights(backbone: Backbone) -> None:
     state = dict(backbone.vit.state_dict())
     state["norm.bias"] = state["norm.bias"] + 1e-6

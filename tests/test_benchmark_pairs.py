@@ -43,7 +43,7 @@ def test_the_mean_over_pairs_is_the_one_on_the_page(rows: list[Row]) -> None:
     assert "- epochs: 10\n" in text
 
 
-@pytest.mark.parametrize("name", ["pairs", "pairs-others", "methods-short"])
+@pytest.mark.parametrize("name", ["pairs", "pairs-others", "pairs-longer", "methods-short"])
 def test_the_pages_of_the_shipped_backbone_are_what_the_command_prints(name: str) -> None:
     assert pairs.markdown(read_tables([RESULTS / f"{name}.csv"])) in (RESULTS / f"{name}.md").read_text()
 
@@ -88,6 +88,25 @@ def test_the_page_of_the_other_tasks_says_what_the_tables_have() -> None:
     one_seed = [*others, *(pair for pair in of_the_readme("pairs") if pair.reduced.seed == 0)]
     assert len(one_seed) == 26
     assert f"have {mean_of(one_seed)} over twenty-six pairs, and {by_tasks(one_seed)} as a mean over tasks" in page
+
+
+def test_the_page_of_thirty_epochs_says_what_its_table_has() -> None:
+    page = (RESULTS / "pairs-longer.md").read_text().replace("\n", " ")
+    found = pairs.pairs_of(read_tables([RESULTS / "pairs-longer.csv"]))
+    mean, error = mean_of(found).split()
+    assert f"these four pairs FPET changes {mean} points, with a standard error of {error.strip('()')}:" in page
+    validation = [
+        100 * ((pair.reduced.validation_accuracy or 0) - (pair.without.validation_accuracy or 0)) for pair in found
+    ]
+    error = f"{statistics.stdev(validation) / len(validation) ** 0.5:.2f}"
+    assert f"FPET changes {statistics.fmean(validation):+.2f} ({error})." in page
+    others = (RESULTS / "pairs-others.md").read_text().replace("\n", " ")
+    elevation, distance = (
+        [f"{100 * pair.difference:+.2f}" for pair in found if pair.reduced.data == data]
+        for data in ("scene-elevation", "scene-distance")
+    )
+    said = f"{' and '.join(elevation)} on scene-elevation, and {' and '.join(distance)} on scene-distance"
+    assert f"AdaptFormer has {said} ([pairs-longer.md]" in others
 
 
 def test_the_readme_counts_each_pair_once() -> None:

@@ -62,7 +62,7 @@ def test_a_picture_in_any_form_has_one_answer(classifier: Classifier, tmp_path: 
     path, data = tmp_path / "scene.png", pictures.png()
     path.write_bytes(data)
     scene = Image.open(path)
-    forms = [path, str(path), data, bytearray(data), memoryview(data), scene, np.asarray(scene)]
+    forms = [path, str(path), data, bytearray(data), memoryview(data), scene, np.asarray(scene), to_rgb(scene)]
     expected = classifier.classify(path)
     assert len(expected) == 1
     for form in (*forms, io.BytesIO(data)):

@@ -112,7 +112,7 @@ def test_an_entry_is_found_by_whatever_way_leads_to_its_file(tmp_path: Path) -> 
     link.symlink_to("../blobs/1f2e")  # as a cache of Hugging Face has it
     for catalog, file in ((link.parent, "kitti.bin"), (tmp_path / "catalogs", "../snapshot/kitti.bin")):
         (catalog / "catalog.json").write_text(json.dumps([{"file": file, **entry}]))
-        assert look_up(catalog / "catalog.json", link).classes == 5
+        assert look_up(str(catalog / "catalog.json"), str(link)).classes == 5
 
 
 @pytest.mark.parametrize("missing", ["--adapter", "--dim", "--scale", "--classes"])

@@ -114,7 +114,7 @@ def test_an_mlp_of_any_width_is_made(width: int, hidden: int, tmp_path: Path) ->
     """The quotient of these widths times the one is less than the other, in floats."""
     changes = {"hidden_size": width, "intermediate_size": hidden, "num_attention_heads": 8, "num_hidden_layers": 1}
     ViTForImageClassification(ViTConfig(**SIZES | changes)).save_pretrained(tmp_path)
-    assert read_transformers(tmp_path).geometry.mlp_dim == hidden
+    assert read_transformers(str(tmp_path)).geometry.mlp_dim == hidden
 
 
 def test_images_that_are_not_normalised_stay_so(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_pictures_in_any_form_are_one_data_set(tmp_path: Path) -> None:
         "bytes": [(tmp_path / f"{number}.png").read_bytes() for number in range(8)],
         "arrays": [np.asarray(image) for image in images],
         "a tensor": torch.stack([to_rgb(image) for image in images]),
+        "tensors": [to_rgb(image) for image in images],
     }
     for form, given in forms.items():
         parts = {"train": (given[:4], [0, 1, 0, 1]), "val": (given[4:6], [0, 1]), "test": (given[6:], [0, 1])}
@@ -108,6 +109,12 @@ def picture(pixels: torch.Tensor) -> Image.Image:
         ({"test": ([*split_of(6)[0], b"no picture"], [0, 1])}, "cannot read image 1: this is in no picture format"),
         ({"test": (["missing.png"], [0])}, "cannot read missing.png: No such file or directory"),
         ({"test": ([None], [0])}, "cannot read image 0: an object of type NoneType is no image"),
+        (
+            {"test": ([torch.zeros(3, 4, 4)], [0])},
+            r"image 0: pixels as a tensor are uint8 \[3, H, W\], not float32 \[3, 4",
+        ),
+        ({"test": list(zip(*split_of(6, 7), strict=True))}, r"test is two things, .*; of pairs, give tuple\(zip\("),
+        ({"labels": "ab"}, "labels are a list of names, not the text 'ab'"),
         ({"test": (split_of(6, 7)[0], [0])}, "the targets of 2 pictures"),
         ({"test": (split_of(6, 7)[0], [0.0, 1.0])}, "the targets of 2 pictures"),
         ({"test": (split_of(6, 7)[0], ["cat", "dog"])}, "^test: "),
@@ -123,7 +130,7 @@ def picture(pixels: torch.Tensor) -> Image.Image:
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        dataset_of("pets", LABELS, **{**SPLITS, **change})
+        dataset_of("pets", **{"labels": LABELS, **SPLITS, **change})
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG"])

@@ -221,6 +221,8 @@ def test_there_is_something_to_test_on_and_it_has_the_classes_of_the_task(digits
     _, model = untrained(ADAPTFORMER, BDM, digits.test.resized(preprocessing).images)
     with pytest.raises(DataError, match="no test images"):
         evaluate(model, Split([], torch.zeros(0, dtype=torch.int64)), preprocessing)
+    with pytest.raises(TypeError, match=r"are a Split, such as `data\.test`, not a Dataset"):
+        evaluate(model, digits, preprocessing)  # type: ignore[arg-type]
     strange = dataclasses.replace(digits.test, targets=digits.test.targets - 1)
     with pytest.raises(DataError, match=r"targets of 10 classes are 0 to 9, not -1$"):
         evaluate(model, strange, preprocessing)

@@ -158,7 +158,8 @@ def test_every_reduction_of_fixed_length_is_counted(kind: str) -> None:
     backbone = outline(ARCHITECTURE, ARGUMENTS)
     reducer = Method(kind, {"r": 2} if kind == "tome" else {"block": 0})
     counted = flops(backbone, Method("lora"), reducer)
-    assert counted.reduced.reducer > counted.full.reducer == 0
+    assert counted.full.reducer == 0
+    assert (counted.reduced.reducer > 0) == (not kind.endswith("pool"))  # which takes no product
     assert counted.reduced.mlp < counted.full.mlp
     assert counted.reduced.total == macs(backbone, Method("lora"), reducer)
 

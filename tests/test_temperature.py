@@ -87,7 +87,7 @@ def test_the_head_alone_is_divided(
 ) -> None:
     task = sure(tmp_path, adapter, reducer, head)
     before = task.build(BACKBONE)
-    found = calibrate(task, before, half_right(digits, task))
+    found = calibrate(task, BACKBONE, half_right(digits, task))
     assert found.temperature != pytest.approx(1, abs=0.01)
     assert found.loss < found.loss_before
     save_tensors(tmp_path / "again.safetensors", found.header, found.tensors, BACKBONE)
@@ -110,11 +110,11 @@ def test_what_the_head_was_divided_by_is_told_in_all(digits: Dataset, tmp_path: 
     task = sure(tmp_path, Method("lora"), BDM)
     assert stated_temperature(task.header) == 1
     data = half_right(digits, task)
-    found = calibrate(task, task.build(BACKBONE), data, batch_size=7)
+    found = calibrate(task, BACKBONE, data, batch_size=7)
     doubled = {name: 2 * value if name.startswith("head.") else value for name, value in found.tensors.items()}
     save_tensors(tmp_path / "twice.safetensors", found.header, doubled, BACKBONE)
     twice = Task.load(tmp_path / "twice.safetensors")
-    again = calibrate(twice, twice.build(BACKBONE), data)
+    again = calibrate(twice, BACKBONE, data)
     assert again.temperature == pytest.approx(2, rel=1e-3)
     assert stated_temperature(again.header) == pytest.approx(2 * found.temperature, rel=1e-3)
     told = again.header.provenance["temperature"]

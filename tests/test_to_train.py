@@ -9,7 +9,8 @@ import pytest
 import torch
 from small import METHODS, perturb, small_backbone, small_header
 
-from fpet.errors import UnsupportedError
+from fpet.backbone import create_backbone
+from fpet.errors import TaskError, UnsupportedError
 from fpet.header import HeadSpec, Method
 from fpet.linear import LowBitLinear
 from fpet.task import Task, new_model, save_task, save_tensors
@@ -71,6 +72,10 @@ def test_a_task_is_saved_with_other_labels(bits: int, tmp_path: Path) -> None:
     fewer = dataclasses.replace(header, labels=("a", "b"))
     with pytest.raises(ValueError, match=r"'head\."):
         save_tensors(tmp_path / "fewer.safetensors", fewer, task.tensors, backbone)
+    another = create_backbone(backbone.architecture, backbone.arguments)
+    with pytest.raises(TaskError, match=r"others\.safetensors: the task belongs to the backbone"):
+        save_tensors(tmp_path / "others.safetensors", header, task.tensors, another)
+    assert not (tmp_path / "others.safetensors").exists()
 
 
 def test_low_bit_weights_of_a_model_that_was_built_are_not_saved_and_what_to_do_is_said(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(output, task.header.name)
     options.refuse_existing(output)
     backbone = options.backbone(arguments)
-    model = task.build(backbone)
+    task.build(backbone)  # what is wrong with it should show before all pictures are decoded
     dataset = data_of(task, arguments)
     check_split(task.header, dataset)
-    found = calibrate(task, model, dataset, arguments.batch_size)
+    found = calibrate(task, backbone, dataset, arguments.batch_size)
     save_tensors(output, found.header, found.tensors, backbone)
     print(
         f"{output}: temperature {found.temperature:.4g}; cross-entropy of {count(found.images, 'validation image')} "

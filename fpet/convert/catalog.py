@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,12 +46,13 @@ class Published:
         return HeadSpec(self.head_bits, bias=self.head_bits == FULL_PRECISION)
 
 
-def look_up(catalog: Path, file: Path) -> Published:
+def look_up(catalog: str | os.PathLike[str], file: str | os.PathLike[str]) -> Published:
     """The entry of a file in a catalog: a JSON list whose `file` is relative to the catalog's folder.
 
     Raises:
         TaskError: if the catalog cannot be read, has no such entry or a field is missing or of the wrong type.
     """
+    catalog, file = Path(catalog), Path(file)
     entries = read_json(catalog, TaskError)
     if not isinstance(entries, list):
         raise TaskError(f"{catalog}: not a JSON list")

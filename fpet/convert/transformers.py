@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ _NORMS = {"layernorm_before": "norm1", "layernorm_after": "norm2"}
 _LEFT_OUT = ("classifier.", "cls_classifier.", "distillation_classifier.", "pooler.", "embeddings.mask_token")
 
 
-def read_transformers(folder: Path) -> Backbone:
+def read_transformers(folder: str | os.PathLike[str]) -> Backbone:
     """The backbone of a saved model, without its classifier.
 
     A warning is logged where its images were cropped, as a task's are not.
@@ -51,6 +52,7 @@ def read_transformers(folder: Path) -> Backbone:
         BackboneError: if a file cannot be read or does not fit.
         UnsupportedError: for another kind of model, or pixels in values that are not covered.
     """
+    folder = Path(folder)
     config = Fields.read(folder / CONFIG, BackboneError)
     if "model_type" not in config.values and "architecture" in config.values:
         weights = next((folder / name for name in (WEIGHTS, _TIMM_WEIGHTS) if (folder / name).exists()), "FILE")

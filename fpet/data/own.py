@@ -15,24 +15,24 @@ from torch import Tensor
 
 from fpet.data.split import Dataset, Images, ImageTensor, Split
 from fpet.errors import DataError, ImageError
-from fpet.image_files import UNREADABLE, reason, to_pixels
-from fpet.pictures import Picture, name_of
+from fpet.image_files import UNREADABLE, LocalPicture, reason, to_pixels
+from fpet.pictures import name_of
 from fpet.tensor_names import described
 
 # Pictures and the index of each one's class. Pictures as a tensor are uint8 [N, 3, h, w], or [N, h, w] of grey.
-LabelledPictures: TypeAlias = tuple[Sequence[Picture] | Tensor, Sequence[int] | Tensor]
+LabelledPictures: TypeAlias = tuple[Sequence[LocalPicture] | Tensor, Sequence[int] | Tensor]
 
 
 class PictureSequence:
-    """Pictures in any form of `Picture` but open files, decoded on access; of a Pillow image that is not loaded yet, by
-    one thread at a time, as Pillow asks.
+    """Pictures in any form of `LocalPicture` but open files, decoded on access; of a Pillow image that is not loaded
+    yet, by one thread at a time, as Pillow asks.
     """
 
-    def __init__(self, pictures: Sequence[Picture]) -> None:
+    def __init__(self, pictures: Sequence[LocalPicture]) -> None:
         self._pictures = tuple(pictures)
         self._turns = {id(one): Lock() for one in self._pictures if isinstance(one, Image.Image)}
 
-    def __reduce__(self) -> tuple[type[PictureSequence], tuple[tuple[Picture, ...]]]:
+    def __reduce__(self) -> tuple[type[PictureSequence], tuple[tuple[LocalPicture, ...]]]:
         """As it was made: neither the turns nor what they are by can be copied."""
         return type(self), (self._pictures,)
 
@@ -59,12 +59,13 @@ def dataset_of(
     kept and read again, and must not change: files by their paths, arrays and tensors as they are; targets are copied.
 
     Raises:
-        DataError: if a split is empty, a picture cannot be read, targets are no indices into the labels or not as many
-            as pictures, or two splits share a picture, pixel by pixel.
+        DataError: if a split is no pair or empty, a picture cannot be read, targets are no indices into the labels or
+            not as many as pictures, or two splits share a picture, pixel by pixel.
     """
+    if isinstance(labels, str):
+        raise DataError(f"labels are a list of names, not the text {labels!r}")
     splits = {
-        split: _split(split, *given, classes=len(labels))
-        for split, given in (("train", train), ("val", val), ("test", test))
+        split: _split(split, given, len(labels)) for split, given in (("train", train), ("val", val), ("test", test))
     }
     digests = {split: _digests(one) for split, one in splits.items()}
     _refuse_shared(digests)
@@ -77,7 +78,10 @@ def dataset_of(
     return Dataset(name, tuple(labels), sha256, splits["train"], splits["val"], splits["test"])
 
 
-def _split(name: str, pictures: Sequence[Picture] | Tensor, targets: Sequence[int] | Tensor, classes: int) -> Split:
+def _split(name: str, given: LabelledPictures, classes: int) -> Split:
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise DataError(f"{name} is two things, pictures and targets; of pairs, give tuple(zip(*pairs))")
+    pictures, targets = given
     if not len(pictures):
         raise DataError(f"no {name} images")
     images: Images = _tensor(pictures) if isinstance(pictures, Tensor) else PictureSequence(pictures)

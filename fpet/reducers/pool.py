@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fpet.errors import UnsupportedError
 from fpet.reducers.base import BipartiteBlock, ReducerAtBlocks
-from fpet.reducers.matching import merge
+from fpet.reducers.matching import sizes
 from fpet.tokens import Cell, Geometry, Layout, Tokens
 
 
@@ -30,24 +30,31 @@ class AveragePoolBlock(BipartiteBlock):
         firsts = [pair[0] for pair in pairs.values()]
         super().__init__(partners, firsts, Layout(layout.num_prefix_tokens, tuple(pairs)))
         targets = [index for index, pair in enumerate(pairs.values()) if len(pair) == 2]
-        self.targets: Tensor  # of the positions a, places in b; their matrix is too large to be kept for each task
+        self.targets: Tensor  # of the positions a, places in b
         self.register_buffer("targets", torch.tensor(targets, dtype=torch.long), persistent=False)
 
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
-        assignment = (self.targets[:, None] == torch.arange(self.b.shape[0], device=self.b.device)).float()
-        with torch.autocast(tokens.x.device.type, enabled=False):
-            return merge(tokens, assignment.expand(tokens.x.shape[0], -1, -1), self.a, self.b)
+        x, size = tokens.x, sizes(tokens)
+        first = x.shape[1] - self.a.shape[0] - self.b.shape[0]
+        total = self._added(size)
+        pooled = self._pooled(x, size, total).to(x.dtype)
+        return Tokens(torch.cat([x[:, :first], pooled], dim=1), torch.cat([size[:, :first], total], dim=1))
+
+    def _pooled(self, x: Tensor, size: Tensor, total: Tensor) -> Tensor:
+        """Tokens [B, N, C] with their sizes [B, N, 1], and those of the pairs [B, |B|, 1] -> the pairs [B, |B|, C]."""
+        return self._added(x.float() * size) / total
+
+    def _added(self, values: Tensor) -> Tensor:
+        """Values of tokens [B, N, D] -> their sums over each pair, [B, |B|, D]."""
+        return values.index_select(1, self.b).index_add(1, self.targets, values.index_select(1, self.a))
 
 
 class MaxPoolBlock(AveragePoolBlock):
     """The largest value of each channel of pairs of neighbours; sizes as of means."""
 
-    def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:
-        means, size = super().forward(tokens, query, key)
-        first = means.shape[1] - self.b.shape[0]
-        larger = torch.maximum(tokens.x[:, self.b[self.targets]], tokens.x[:, self.a])
-        pooled = tokens.x[:, self.b].index_copy(1, self.targets, larger)
-        return Tokens(torch.cat([means[:, :first], pooled], dim=1), size)
+    def _pooled(self, x: Tensor, size: Tensor, total: Tensor) -> Tensor:  # noqa: ARG002
+        larger = torch.maximum(x[:, self.b[self.targets]], x[:, self.a])
+        return x[:, self.b].index_copy(1, self.targets, larger)
 
 
 class AveragePool(ReducerAtBlocks):
