@@ -165,18 +165,19 @@ def answers(model: AdaptedViT, split: Split, preprocessing: Preprocessing, batch
     classes = len(next(model.head.parameters()))
     split.check_targets(classes)
     model = model.in_evaluation()
-    reduces = not isinstance(model.reducer, NoReduction)
+    reduces, full = not isinstance(model.reducer, NoReduction), model.unreduced()
     # Read once all are computed, so that a GPU need not wait for each batch.
     found: list[tuple[Tensor, ...]] = []
     with _batches(split, preprocessing, batch_size, "test") as batches:
         for images in batches:
-            both = model.tokens_of_both(_normalized(model, images, preprocessing))
-            given, plain = (_logits(model, tokens) for tokens in both)
+            own, unreduced = model.tokens_of_both(_normalized(model, images, preprocessing), full)
+            given = _logits(model, own)
+            plain = _logits(model, unreduced) if reduces else given
             finite, sure = (given.isfinite() & plain.isfinite()).all(dim=1), given.softmax(dim=1).amax(dim=1)
-            found.append((given.argmax(dim=1), plain.argmax(dim=1), sure, both[0].lengths(), finite))
-    reduced, unreduced, probabilities, left, finite = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+            found.append((given.argmax(dim=1), plain.argmax(dim=1), sure, own.lengths(), finite))
+    mine, others, probabilities, left, finite = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
     _refuse_not_finite(model, finite)
-    with_it, without = (Confusion(split.targets, each, classes) for each in (reduced, unreduced))
+    with_it, without = (Confusion(split.targets, each, classes) for each in (mine, others))
     return Answers(with_it, without, probabilities, left, reduces)
 
 

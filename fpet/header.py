@@ -30,8 +30,6 @@ class BackboneRef:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.arguments, dict):
-            raise TypeError(f"a method's arguments are a dict, not {self.arguments!r}")
         object.__setattr__(self, "arguments", copy.deepcopy(self.arguments))
 
 
@@ -47,6 +45,8 @@ class Method:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.arguments, dict):
+            raise TypeError(f"a method's arguments are a dict, not {self.arguments!r}")
         object.__setattr__(self, "arguments", copy.deepcopy(self.arguments))
 
 

@@ -45,7 +45,8 @@ def decode_image(file: IO[bytes]) -> Tensor:
 def to_pixels(picture: LocalPicture) -> Tensor:
     """A picture in any form as uint8 [3, H, W] on the CPU; raises one of UNREADABLE."""
     if isinstance(picture, Tensor):
-        if picture.dtype != torch.uint8 or picture.ndim != 3 or picture.shape[0] != 3 or not picture.numel():
+        stored = picture.layout == torch.strided and not picture.is_meta
+        if not stored or picture.dtype != torch.uint8 or picture.ndim != 3 or len(picture) != 3 or not picture.numel():
             raise ImageError(f"pixels as a tensor are uint8 [3, H, W], not {described(picture)}")
         return picture.cpu()
     form = plain(picture)

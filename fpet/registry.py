@@ -11,6 +11,8 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
+import torch
+
 from fpet.errors import UnsupportedError
 from fpet.header import Method
 from fpet.words import reason
@@ -60,7 +62,8 @@ class Registry(Mapping[str, type[T]]):
 
     def _load(self, point: EntryPoint) -> type[T]:
         try:
-            method = point.load()
+            with torch.device("cpu"):  # whoever asks may be making a model on the meta device
+                method = point.load()
         except Exception as error:  # whatever a foreign package meets while it is imported
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise UnsupportedError(f"{self._described(point)} cannot be loaded: {why}") from error

@@ -31,8 +31,8 @@ class AdaptedViT(nn.Module):
 
     The backbone stays in evaluation mode and never receives a gradient; what trains is the adapter, the reducer and the
     head. It is shared, so that `to`, `half` and the like would change it for all of its tasks: for another device or
-    type use `Backbone.move` and then `Task.build`. Not blocks are called but their layers, so that hooks on a block,
-    timm's or an adapter's, never fire. `drop_path` is the stochastic depth rate of the last block in training, rising
+    type use `Backbone.move` and then `Task.build`. Neither blocks nor their `attn` and `mlp` are called, so
+    that hooks on them never fire. `drop_path` is the stochastic depth rate of the last block in training, rising
     linearly from zero at the first. methods: what adapter and reducer were made from, without which no task can be
     saved.
 
@@ -137,13 +137,17 @@ class AdaptedViT(nn.Module):
         tokens, sizes = self._through(self._embed(images), slice(None))
         return self._end(tokens), sizes
 
-    def tokens_of_both(self, images: Tensor) -> tuple[Tokens, Tokens]:
+    def tokens_of_both(self, images: Tensor, unreduced: AdaptedViT) -> tuple[Tokens, Tokens]:
         """In evaluation, `tokens` of this model and of its `unreduced`; what precedes the first reduction runs once."""
         reduces = (index for index, block in enumerate(self.reducer.blocks) if type(block) is not BlockReducer)
         first = next(reduces, len(self.reducer.blocks))
         tokens, _ = self._through(self._embed(images), slice(first))
-        mine, others = (one._end(one._through(tokens, slice(first, None))[0]) for one in (self, self.unreduced()))
-        return mine, others
+        if first == len(self.reducer.blocks):
+            same = self._end(tokens)
+            return same, same
+        again = tokens._replace(x=tokens.x.clone())  # an adapter may write into what enters a block
+        (own, _), (full, _) = self._through(tokens, slice(first, None)), unreduced._through(again, slice(first, None))
+        return self._end(own), unreduced._end(full)
 
     def _embed(self, images: Tensor) -> Tokens:
         """Images as `encode` takes them -> the tokens that the first block takes."""

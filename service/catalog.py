@@ -74,7 +74,9 @@ class Catalog:
 
         Raises:
             UnknownTaskError: if there is neither.
+            StorageError: if the folder is gone or cannot be listed, which says nothing about the file.
         """
+        self._files.require()
         path = None if self.entries.find(name) else self._files.find(name)
         return Entry(name, path) if path else self.entries.require(name)
 
@@ -83,9 +85,8 @@ class Catalog:
 
         Raises:
             UnknownTaskError: if there is no such task.
-            StorageError: if the folder is gone, which says nothing about the file.
+            StorageError: as `in_folder`.
         """
-        self._files.require()
         entry = self._begin(self.in_folder(name))
         return self._end(entry, self._try(entry))
 
@@ -134,7 +135,7 @@ class Catalog:
             raise
         if check is not None:
             check()
-        if not (same and entry.state == "loaded" and not self._looked_at.differs(entry.path)):  # else it lies there
+        if not (same and self._files.has(entry.path, data)):
             # Not of what lies there by now, which may be another's: that is yet to be looked at.
             self._looked_at.note(entry.path, self._files.write(entry.path, data))
         entry = replace(entry, wanted=True)

@@ -187,7 +187,7 @@ class DeadlineExceededError(ServiceError):
 
 
 class StorageError(ServiceError):
-    """The task folder cannot be written, as when the disk is full."""
+    """The task folder cannot be written, as when the disk is full, or is gone or cannot be listed."""
 
     status = 507
     error_type = "storage"

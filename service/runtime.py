@@ -140,7 +140,8 @@ class Runtime:
             if not self.catalog.entries.serving():
                 lacking = "no task of %s is loaded%s" if self.catalog.entries.all() else "there is no task in %s%s"
                 waits = "" if self.settings.admin_key else "; until one is, /readyz says 503"
-                logger.warning(lacking, self.catalog.folder, waits)
+                meant = self.catalog.entries.all() and self.settings.admin_key  # by which they are loaded later
+                logger.log(logging.INFO if meant else logging.WARNING, lacking, self.catalog.folder, waits)
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             if not await self._timer.time_all(self.pools.forwards):
                 await _run_in(self.pools.forwards, self._require_alive)

@@ -22,7 +22,11 @@ from fpet.errors import UnsupportedError
 from fpet.registry import Registry, checked
 
 GUIDE = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
-REDUCER = """from fpet.reducers.none import NoReduction
+REDUCER = """import torch
+
+from fpet.reducers.none import NoReduction
+
+HALF = torch.tensor(0.5)
 
 
 class Nothing(NoReduction):
@@ -92,7 +96,10 @@ def test_methods_of_installed_packages_are_known(tmp_path: Path) -> None:
     )
     install(tmp_path, "fpet-more", entries, {"lora_v": adapter, "bsm_x": reducer, "bare": REDUCER})
     # A package may well be imported before what it adds to.
-    script = "import sys, lora_v; from fpet.cli import main; sys.exit(main(['methods', '--json']))"
+    script = (
+        "import sys, lora_v; from fpet.cli import main; code = main(['methods', '--json']);"
+        "import bare; sys.exit(code or bare.HALF.is_meta)"
+    )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     described = {(row["role"], row["kind"]): row for row in json.loads(done.stdout)}

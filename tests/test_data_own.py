@@ -113,7 +113,7 @@ def picture(pixels: torch.Tensor) -> Image.Image:
             {"test": ([torch.zeros(3, 4, 4)], [0])},
             r"image 0: pixels as a tensor are uint8 \[3, H, W\], not float32 \[3, 4",
         ),
-        ({"test": list(zip(*split_of(6, 7), strict=True))}, r"test is two things, .*; of pairs, give tuple\(zip\("),
+        ({"test": list(zip(*split_of(6, 7), strict=True))}, r"test is a tuple of two, .*; of pairs, tuple\(zip\("),
         ({"labels": "ab"}, "labels are a list of names, not the text 'ab'"),
         ({"test": (split_of(6, 7)[0], [0])}, "the targets of 2 pictures"),
         ({"test": (split_of(6, 7)[0], [0.0, 1.0])}, "the targets of 2 pictures"),

@@ -20,6 +20,7 @@ from fpet.backbone import Backbone, create_backbone
 from fpet.backbone_files.described import fingerprint
 from fpet.errors import TaskError, UnsupportedError
 from fpet.folding import fold
+from fpet.header import Method
 from fpet.inference.mixed import Template
 from fpet.inference.task_weights import Weights
 from fpet.linear import LowBitLinear
@@ -80,7 +81,7 @@ def test_both_forwards_at_once_are_those_of_each(backbone: Backbone, adapter: st
         for index, block in enumerate(backbone.vit.blocks)
     ]
     with torch.inference_mode():
-        both = model.tokens_of_both(IMAGES)
+        both = model.tokens_of_both(IMAGES, model.unreduced())
         for handle in handles:
             handle.remove()
         for one, tokens in zip((model, model.unreduced()), both, strict=True):
@@ -91,6 +92,20 @@ def test_both_forwards_at_once_are_those_of_each(backbone: Backbone, adapter: st
     depth = len(backbone.vit.blocks)
     first = {"none": depth, "bsm": 1, "max-pool": 1}.get(reducer, 0)
     assert sorted(ran) == sorted([*range(depth), *range(first, depth)])
+
+
+def test_an_adapter_that_writes_in_place_changes_neither_forward(backbone: Backbone) -> None:
+    model = model_of(backbone, "lora", "bsm")
+    model.adapter.blocks[1].enter = lambda x: x.cos_()
+    with torch.inference_mode():
+        both = model.tokens_of_both(IMAGES, model.unreduced())
+        for one, tokens in zip((model, model.unreduced()), both, strict=True):
+            assert torch.equal(tokens.x, one.tokens(IMAGES).x)
+
+
+def test_arguments_are_a_dict() -> None:
+    with pytest.raises(TypeError, match="a method's arguments are a dict, not None"):
+        Method("lora", None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("adapter", "reducer"), PAIRS)

@@ -80,7 +80,7 @@ def dataset_of(
 
 def _split(name: str, given: LabelledPictures, classes: int) -> Split:
     if not isinstance(given, tuple) or len(given) != 2:
-        raise DataError(f"{name} is two things, pictures and targets; of pairs, give tuple(zip(*pairs))")
+        raise DataError(f"{name} is a tuple of two, (pictures, targets); of pairs, tuple(zip(*pairs)) is one")
     pictures, targets = given
     if not len(pictures):
         raise DataError(f"no {name} images")

@@ -36,9 +36,10 @@ class AveragePoolBlock(BipartiteBlock):
     def forward(self, tokens: Tokens, query: Tensor, key: Tensor) -> Tokens:  # noqa: ARG002
         x, size = tokens.x, sizes(tokens)
         first = x.shape[1] - self.a.shape[0] - self.b.shape[0]
-        total = self._added(size)
-        pooled = self._pooled(x, size, total).to(x.dtype)
-        return Tokens(torch.cat([x[:, :first], pooled], dim=1), torch.cat([size[:, :first], total], dim=1))
+        with torch.autocast(x.device.type, enabled=False):
+            total = self._added(size)
+            pooled = self._pooled(x, size, total).to(x.dtype)
+            return Tokens(torch.cat([x[:, :first], pooled], dim=1), torch.cat([size[:, :first], total], dim=1))
 
     def _pooled(self, x: Tensor, size: Tensor, total: Tensor) -> Tensor:
         """Tokens [B, N, C] with their sizes [B, N, 1], and those of the pairs [B, |B|, 1] -> the pairs [B, |B|, C]."""

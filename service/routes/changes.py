@@ -47,7 +47,7 @@ async def put_into_service(cluster: Cluster, name: str, conditions: Conditions) 
         ConflictError: if it does not meet the conditions.
         InvalidTaskError: if it cannot serve, with the reason.
         NotReadyError: if one of the processes is not ready or does not follow.
-        StorageError: if the folder is gone.
+        StorageError: if the folder is gone or cannot be listed.
     """
 
     def load(name: str) -> Entry:

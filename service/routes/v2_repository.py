@@ -29,9 +29,9 @@ def _body(schema: type[Model]) -> dict[str, Any]:
 _CHANGE: dict[str, Any] = {
     "dependencies": [Depends(authorized)],
     "response_model_exclude_none": True,
-    "responses": admin_errors(404, 408, 409, 413, 422, 503, 507),
     "openapi_extra": _body(ChangeRequest),
 }
+_REFUSALS = (404, 408, 409, 413, 422, 503)
 
 
 @router.post(
@@ -48,14 +48,14 @@ async def index(request: Request, runtime: RuntimeDep) -> list[IndexEntry]:
     return [entry for entry in entries if entry.state == "READY" or not asked.ready]
 
 
-@router.post("/v2/repository/models/{model}/load", **_CHANGE)
+@router.post("/v2/repository/models/{model}/load", responses=admin_errors(*_REFUSALS, 507), **_CHANGE)
 async def load(request: Request, model: str, cluster: ClusterDep, conditions: ConditionsHeader) -> IndexEntry:
     """Puts a task's file into service, again if it is. If it fails, what served before goes on serving."""
     await _read(request, cluster.runtime, ChangeRequest)
     return index_entry(await put_into_service(cluster, model, conditions))
 
 
-@router.post("/v2/repository/models/{model}/unload", **_CHANGE)
+@router.post("/v2/repository/models/{model}/unload", responses=admin_errors(*_REFUSALS), **_CHANGE)
 async def unload(request: Request, model: str, cluster: ClusterDep, conditions: ConditionsHeader) -> IndexEntry:
     """Takes a task out of service; its file stays. Requests in flight are still answered."""
     await _read(request, cluster.runtime, ChangeRequest)

@@ -70,6 +70,12 @@ class TaskFolder:
             logger.error("the task %s is not stored: %s", path.stem, error)
             raise StorageError(without_folder(path, error)) from error
 
+    def has(self, path: Path, data: bytes) -> bool:
+        """Whether the file there has these bytes; read, since a file system on a network may tell old stamps."""
+        with suppress(TaskError):
+            return self.read(path) == data
+        return False
+
     def remove(self, path: Path) -> None:
         """Removes a file, if it is there.
 
