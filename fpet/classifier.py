@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal, TypeAlias
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from fpet.backbone import Backbone
 from fpet.errors import ImageError, UnsupportedError
 from fpet.evaluation import classify, not_finite
-from fpet.image_files import UNREADABLE, LocalPicture, reason, to_pixels
+from fpet.image_files import UNREADABLE, LocalPicture, LocalPictures, reason, to_pixels
 from fpet.pictures import each, name_of
 from fpet.predictions import Classification, Prediction, TokenCounts
 from fpet.task import Task
@@ -20,7 +20,6 @@ from fpet.task import Task
 _BATCH = 16  # of more, pixels and activations would take memory and, on a CPU, no less time an image
 
 Found: TypeAlias = Classification | ImageError
-Pictures: TypeAlias = LocalPicture | Iterable[LocalPicture]
 
 
 class Classifier:
@@ -39,7 +38,7 @@ class Classifier:
         self._unreduced = self.model.unreduced()
 
     def classify(
-        self, images: Pictures, *, top_k: int = 1, tokens: Literal["reduced", "full"] = "reduced"
+        self, images: LocalPictures, *, top_k: int = 1, tokens: Literal["reduced", "full"] = "reduced"
     ) -> list[Classification]:
         """One answer an image, in their order.
 
@@ -60,12 +59,12 @@ class Classifier:
         return found
 
     def classify_each(
-        self, images: Pictures, *, top_k: int = 1, tokens: Literal["reduced", "full"] = "reduced"
+        self, images: LocalPictures, *, top_k: int = 1, tokens: Literal["reduced", "full"] = "reduced"
     ) -> list[Classification | ImageError]:
         """As `classify`, with the error of an image in the place of its answer."""
         return list(self._each(images, top_k, tokens))
 
-    def _each(self, images: Pictures, top_k: int, tokens: str) -> Iterator[Found]:
+    def _each(self, images: LocalPictures, top_k: int, tokens: str) -> Iterator[Found]:
         labels = len(self.task.header.labels)
         if not 1 <= top_k <= labels:
             raise UnsupportedError(f"top_k = {top_k}: the task {self.task.header.name} has {labels} labels")

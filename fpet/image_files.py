@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -19,6 +20,7 @@ from fpet.tensor_names import described
 
 # In this process a picture may also be what `fpet.images.to_rgb` makes of one: a tensor, uint8 [3, H, W].
 LocalPicture: TypeAlias = Picture | Tensor
+LocalPictures: TypeAlias = LocalPicture | Iterable[LocalPicture]
 
 # What reading a picture may raise. Pillow raises NotImplementedError for variants of a format that it does not know.
 UNREADABLE = (ImageError, *BROKEN, Image.DecompressionBombError)

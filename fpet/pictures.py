@@ -27,8 +27,6 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 Picture: TypeAlias = str | os.PathLike[str] | bytes | Readable | Image.Image | Pixels
 # One or any number of them, or pixels uint8 [N, H, W, 3].
 Pictures: TypeAlias = Picture | Iterable[Picture]
-
-
 AnyPicture = TypeVar("AnyPicture")
 
 

@@ -31,10 +31,9 @@ class AdaptedViT(nn.Module):
 
     The backbone stays in evaluation mode and never receives a gradient; what trains is the adapter, the reducer and the
     head. It is shared, so that `to`, `half` and the like would change it for all of its tasks: for another device or
-    type use `Backbone.move` and then `Task.build`. Neither blocks nor their `attn` and `mlp` are called, so
-    that hooks on them never fire. `drop_path` is the stochastic depth rate of the last block in training, rising
-    linearly from zero at the first. methods: what adapter and reducer were made from, without which no task can be
-    saved.
+    type use `Backbone.move` and then `Task.build`. Neither blocks nor their `attn` and `mlp` are called, so that hooks
+    on them never fire. `drop_path` is the stochastic depth rate of the last block in training, rising linearly from
+    zero at the first. methods: what adapter and reducer were made from, without which no task can be saved.
 
     Raises:
         UnsupportedError: if adapter and reducer cannot go together.

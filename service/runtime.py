@@ -138,10 +138,7 @@ class Runtime:
         try:
             await self._preload()
             if not self.catalog.entries.serving():
-                lacking = "no task of %s is loaded%s" if self.catalog.entries.all() else "there is no task in %s%s"
-                waits = "" if self.settings.admin_key else "; until one is, /readyz says 503"
-                meant = self.catalog.entries.all() and self.settings.admin_key  # by which they are loaded later
-                logger.log(logging.INFO if meant else logging.WARNING, lacking, self.catalog.folder, waits)
+                self._tell_that_none_serves()
             # In the threads that will serve, where several families are timed at once, as they will run beside others.
             if not await self._timer.time_all(self.pools.forwards):
                 await _run_in(self.pools.forwards, self._require_alive)
@@ -157,6 +154,13 @@ class Runtime:
         others = f", {failed} failed," if failed else ""
         logger.info("ready: %s%s on %s in %s", count(len(serving), "task"), others, engine.device, engine.dtype)
         self._started("ready")
+
+    def _tell_that_none_serves(self) -> None:
+        there, admin = bool(self.catalog.entries.all()), self.settings.admin_key is not None
+        lacking = "no task of %s is loaded%s" if there else "there is no task in %s%s"
+        waits = "" if admin else "; until one is, /readyz says 503"
+        # Tasks that an administrator is to load are out of service on purpose.
+        logger.log(logging.INFO if there and admin else logging.WARNING, lacking, self.catalog.folder, waits)
 
     async def _preload(self) -> None:
         """Raises TaskError if a task that is named cannot serve, or none of those that are to be there can."""

@@ -8,11 +8,11 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+from stated import RESULTS, with_error
 
-from benchmarks import blocks, pairs
+from benchmarks import pairs
 from benchmarks import tables as accuracies
 from benchmarks.summary import read_tables
 from fpet.backbone import load_backbone
@@ -20,8 +20,6 @@ from fpet.embedded import default_backbone
 from fpet.sweeps.jobs import jobs
 from fpet.sweeps.plan import load_plan
 from fpet.sweeps.results import Row
-
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +47,7 @@ def test_the_pages_of_the_shipped_backbone_are_what_the_command_prints(name: str
 
 
 def mean_of(found: Sequence[pairs.Pair]) -> str:
-    each = [100 * pair.difference for pair in found]
-    return f"{statistics.fmean(each):+.2f} ({statistics.stdev(each) / len(each) ** 0.5:.2f})"
+    return with_error([100 * pair.difference for pair in found])
 
 
 def test_the_page_of_the_methods_says_what_its_table_has() -> None:
@@ -65,9 +62,8 @@ def by_tasks(found: Sequence[pairs.Pair]) -> str:
     tasks = defaultdict(list)
     for pair in found:
         tasks[pair.reduced.data].append(100 * pair.difference)
-    means = [statistics.fmean(each) for each in tasks.values()]
-    assert len(means) == 13
-    return f"{statistics.fmean(means):+.2f} ({statistics.stdev(means) / len(means) ** 0.5:.2f})"
+    assert len(tasks) == 13
+    return with_error([statistics.fmean(each) for each in tasks.values()])
 
 
 def of_the_readme(table: str) -> list[pairs.Pair]:
@@ -98,8 +94,7 @@ def test_the_page_of_thirty_epochs_says_what_its_table_has() -> None:
     validation = [
         100 * ((pair.reduced.validation_accuracy or 0) - (pair.without.validation_accuracy or 0)) for pair in found
     ]
-    error = f"{statistics.stdev(validation) / len(validation) ** 0.5:.2f}"
-    assert f"FPET changes {statistics.fmean(validation):+.2f} ({error})." in page
+    assert f"FPET changes {with_error(validation)}." in page
     others = (RESULTS / "pairs-others.md").read_text().replace("\n", " ")
     elevation, distance = (
         [f"{100 * pair.difference:+.2f}" for pair in found if pair.reduced.data == data]
@@ -172,78 +167,6 @@ def test_the_readme_counts_the_pairs_of_other_backbones(rows: list[Row]) -> None
     )
     assert f"| {len(small)} | {told} on a ViT-S" in readme
     assert f"([table](benchmarks/results/small.md)) | {mean_of(small)} |" in readme
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("blocks-h200", ["hebrew", "sprites-location", "thai"]),
-        ("blocks-tasks", ["hebrew", "thai", "sprites-location", "scene-count", "emoji"]),
-    ],
-)
-def test_the_pages_of_blocks_are_what_the_commands_print(name: str, data: list[str]) -> None:
-    page, rows = (RESULTS / f"{name}.md").read_text(), read_tables([RESULTS / f"{name}.csv"])
-    assert pairs.markdown(rows).partition("## Pairs")[0] in page
-    assert blocks.markdown(blocks.of_data(rows, data)).partition("## Cond")[0] in page
-
-
-def test_the_page_of_the_papers_table_3_is_what_the_commands_print_and_its_steps_add_up() -> None:
-    page, rows = (RESULTS / "reductions-tasks.md").read_text(), read_tables([RESULTS / "reductions-tasks.csv"])
-    assert pairs.markdown(rows).partition("## Pairs")[0] in page
-    assert accuracies.markdown(rows).partition("## Cost")[0] in page
-    accuracy = {(row.method, row.data): 100 * (row.test_accuracy or 0) for row in rows}
-    steps = {
-        "a checkerboard, to BSM": ("BSM-AdaptFormer", "BSM-AdaptFormer, checkerboard"),
-        "refined keys without gradient stop, to the checkerboard": (
-            "BSM-AdaptFormer, checkerboard",
-            "FPET-AdaptFormer, no gradient stop",
-        ),
-        "the gradient stop, to refined keys": ("FPET-AdaptFormer, no gradient stop", "FPET-AdaptFormer"),
-    }
-    for step, (before, after) in steps.items():
-        each = [accuracy[after, data] - accuracy[before, data] for data in dict.fromkeys(row.data for row in rows)]
-        error = statistics.stdev(each) / len(each) ** 0.5
-        changes = [f"{one:+.2f}" for one in each] + [f"{statistics.fmean(each):+.2f} ({error:.2f})"]
-        assert f"| {step} | {' | '.join(changes)} |" in page
-
-
-def test_the_means_over_both_machines_are_those_of_their_pairs() -> None:
-    page = (RESULTS / "blocks-tasks.md").read_text()
-    tables = [read_tables([RESULTS / f"{name}.csv"]) for name in ("blocks-h200", "blocks-tasks")]
-    differences = defaultdict(list)
-    for pair in itertools.chain(*map(pairs.pairs_of, tables)):
-        reduced = pair.reduced
-        differences[reduced.reducer, json.loads(reduced.reducer_arguments)["block"]].append(100 * pair.difference)
-    names = {"bdm": "FPET", "bsm": "BSM", "average-pool": "average pool", "max-pool": "max pool"}
-    for reducer, name in names.items():
-        each = [differences[reducer, block] for block in (2, 4, 6)]
-        assert [len(one) for one in each] == [11, 11, 13]
-        cells = [f"{statistics.fmean(one):+.2f} ({statistics.stdev(one) / len(one) ** 0.5:.2f})" for one in each]
-        assert f"| {name} | {' | '.join(cells)} |" in page
-
-
-def test_what_fpet_has_more_than_each_other_is_that_of_the_same_task_and_seed() -> None:
-    page = (RESULTS / "blocks-tasks.md").read_text()
-    differences = defaultdict(list)
-    for name in ("blocks-h200", "blocks-tasks"):
-        accuracy = {
-            (row.data, row.seed, row.reducer, json.loads(row.reducer_arguments).get("block")): row.test_accuracy or 0
-            for row in read_tables([RESULTS / f"{name}.csv"])
-        }
-        for (data, seed, reducer, block), value in accuracy.items():
-            if reducer not in ("none", "bdm"):
-                differences[reducer, block].append(100 * (accuracy[data, seed, "bdm", block] - value))
-    for reducer, name in {"bsm": "BSM", "average-pool": "average pool", "max-pool": "max pool"}.items():
-        each = [differences[reducer, block] for block in (2, 4, 6)]
-        cells = [f"{statistics.fmean(one):+.2f} ({statistics.stdev(one) / len(one) ** 0.5:.2f})" for one in each]
-        assert f"| {name} | {' | '.join(cells)} |" in page.partition("| FPET, less |")[2]
-    readme = (RESULTS.parent.parent / "README.md").read_text().replace("\n", " ")
-    bsm, average = (differences[reducer, 6] for reducer in ("bsm", "average-pool"))
-    assert f"FPET is ahead of BSM by {spread(bsm)} and of average pooling by {spread(average, '')} over" in readme
-
-
-def spread(points: Sequence[float], unit: str = " points") -> str:
-    return f"{statistics.fmean(points):.2f}{unit} ({statistics.stdev(points) / len(points) ** 0.5:.2f})"
 
 
 def test_every_run_with_reduction_is_beside_its_own_without(rows: list[Row]) -> None:
