@@ -178,6 +178,22 @@ def test_pooling_is_torch_pooling_of_the_grid(grid: tuple[int, int], prefix: str
     assert torch.equal(pooled[:, :prefixes], x[:, :prefixes])
 
 
+@pytest.mark.parametrize("kind", ["average-pool", "max-pool"])
+def test_pooling_twice_is_pooling_of_the_patches_that_each_token_stands_for(kind: str) -> None:
+    torch.manual_seed(0)
+    geometry = backbone_of((3, 7), "class token").geometry
+    reducer = build_reducer(kind, geometry, Layout.of(geometry), {"block": [0, 1]})
+    x, unused = torch.randn(2, 1 + 3 * 7, 8), torch.empty(0)
+    pooled, size = reducer.blocks[1](reducer.blocks[0](Tokens(x, None), unused, unused), unused, unused)
+    image = x[:, 1:].mT.unflatten(-1, (3, 7))
+    if kind == "max-pool":
+        expected = nn.functional.max_pool2d(image, (1, 4), ceil_mode=True)
+    else:
+        expected = nn.functional.avg_pool2d(image, (1, 4), ceil_mode=True, count_include_pad=False)
+    torch.testing.assert_close(pooled[:, 1:], expected.flatten(2).mT)
+    assert size[0, :, 0].tolist() == [1.0, *([4.0, 3.0] * 3)]
+
+
 def test_a_block_that_is_named_twice_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"block = \[1, 1\]: a block is named twice"):
         build_reducer("bsm", VIT_BASE, Layout.of(VIT_BASE), {"block": [1, 1]})
